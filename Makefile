@@ -17,7 +17,9 @@ SOFILE   := $(SONAME).$(shell echo $(VERSION) | sed 's/^[0-9]*\.//; s/-.*//')
 EXAMPLES := alphabet sleepers workercount ring sieve pool wordcount echod httpd proxy respd
 PROGRAMS := $(EXAMPLES:%=target/examples/%)
 OBJCOPY  ?= objcopy
-OUT      := target/release
+# checked: with debug assertions.
+PROFILE  ?= release
+OUT      := target/$(PROFILE)
 # Lua's modules in C, as Lua 5.4 looks for them under /usr/local.
 LUADIR   ?= $(LIBDIR)/lua/5.4
 # Not every shell replaces the ~ of PREFIX=~/.local.
@@ -27,7 +29,7 @@ LUA_PC   := $(firstword $(foreach p,lua5.4 lua-5.4 lua54,$(shell pkg-config --ex
 LIBS     := -lhwloc -lgcc_s -lpthread -lm -ldl
 STAMP    := target/setup
 
-.PHONY: all build library preload examples run test test-tsan test-python test-python-ft test-python-stdlib run-python bench-python test-cpp test-servers bench-servers bench-clients test-preload bench-preload test-mpi test-embed lua test-lua run-lua bench-lua models miri audit lab bench counts soak lint header check-header install install-lua uninstall setup clean help
+.PHONY: all build library preload examples run test test-checked test-tsan test-python test-python-ft test-python-stdlib run-python bench-python test-cpp test-servers bench-servers bench-clients test-preload bench-preload test-mpi test-embed lua test-lua run-lua bench-lua models miri audit lab bench counts soak lint header check-header install install-lua uninstall setup clean help
 .DELETE_ON_ERROR:
 
 all: build
@@ -38,7 +40,7 @@ build: $(STAMP)/build ## build the library into target/release (plain `make` doe
 	@$(MAKE) --no-print-directory $(OUT)/gosched-topo preload $(if $(LUA_PC),target/lua/gosched.so)
 
 library: ## build libgosched.so and libgosched.a, nothing else
-	$(CARGO) build --release -p libgosched -p gosched-c
+	$(CARGO) build --profile $(PROFILE) -p libgosched -p gosched-c
 	@$(MAKE) --no-print-directory $(OUT)/libgosched.so $(OUT)/libgosched.a
 
 # lib/README.md says why it is linked in these steps.
@@ -101,6 +103,10 @@ run: $(STAMP)/run examples ## run the examples on a real tree (TREE=DIR to choos
 
 test: $(STAMP)/test ## run every check and test, with a summary at the end
 	@MAKE="$(MAKE)" CARGO="$(CARGO)" tools/test
+
+test-checked: $(STAMP)/test ## run the programs of tests/programs with a library that checks itself (ARGS: which; p2-2nodes)
+	@$(MAKE) --no-print-directory library PROFILE=checked
+	GOSCHED_LIBRARY=target/checked/libgosched.so $(CARGO) test --release --test programs -- $(or $(ARGS),p2-2nodes)
 
 test-python: $(STAMP)/python ## test bindings/python with each Python found (ARGS: see tools/pythons --help)
 	@tools/pythons test $(ARGS)

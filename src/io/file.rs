@@ -8,7 +8,7 @@ use crate::os::bell::Bell;
 use crate::os::epoll::{self, EDGE, ERR, HUP, IN, OUT, PRI, RDHUP};
 use crate::os::file::FileKind;
 use crate::os::socket;
-use crate::os::spin::{SpinLock, backoff};
+use crate::os::spin::{LongLock, backoff};
 use crate::sched::core::blocking;
 use crate::sched::core::netpoll::{self, Found};
 use crate::sched::core::park;
@@ -83,7 +83,9 @@ pub fn verify_again() {
 #[repr(C, align(128))]
 pub struct File {
     state: AtomicU64,
-    lock: SpinLock,
+    /// Held in calls of epoll_ctl(2), and when bells of plain threads ring: such a thread takes its waiter out of the list,
+    /// and may close its bell, only with the lock.
+    lock: LongLock,
     /// The number's kind, and how calls on it behave.
     pub known: Known,
     /// Where the file comes from: one of [`origin`].

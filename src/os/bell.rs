@@ -1,6 +1,7 @@
 //! Bells, which end a sleep in poll(2) or epoll. A bell is an eventfd, or a pipe where the system refuses eventfds.
 
 use super::file;
+use super::spin::assert_none_held;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// The descriptors of a bell, both non-blocking and close-on-exec. A copy doesn't own them.
@@ -52,6 +53,7 @@ impl Bell {
 
     /// Ends the sleep of the thread that polls the bell, or its next sleep.
     pub fn ring(self) {
+        assert_none_held();
         let _errno = super::KeepErrno::new();
         let one = 1u64;
         // Not by write(3), at which pthread_cancel(3) could end a plain thread: the thread that it rings for would

@@ -1,10 +1,12 @@
 //! Blocking a thread on a word of memory.
 
+use super::spin::assert_none_held;
 use core::sync::atomic::AtomicU32;
 
 /// Blocks while `*word == expected`, until a wake, the deadline (ns on CLOCK_MONOTONIC; negative: none) or a signal.
 /// May return for no reason, so the caller must check the word again. False: the deadline has passed.
 pub fn wait(word: &AtomicU32, expected: u32, deadline: i64) -> bool {
+    assert_none_held();
     let _errno = super::KeepErrno::new();
     let ts = super::time::timespec(deadline.max(0));
     let timeout = if deadline < 0 { core::ptr::null() } else { &raw const ts };
@@ -26,6 +28,7 @@ pub fn wait(word: &AtomicU32, expected: u32, deadline: i64) -> bool {
 /// Wakes up to `n` threads that wait on the word at this address. If the memory is gone already this wakes no thread,
 /// or a thread for no reason.
 pub fn wake(word: *const AtomicU32, n: i32) {
+    assert_none_held();
     let _errno = super::KeepErrno::new();
     // SAFETY: the kernel only uses the address as a key.
     unsafe {

@@ -2,17 +2,75 @@
 
 use crate::atomic::{AtomicU32, Ordering, spin_loop};
 
-/// A lock for sections of about ten instructions. It is one word, zero when
-/// free, so it may live in zeroed memory that belongs to the user.
+/// A lock for sections of about ten instructions. It is one word, zero when free, so it may live in zeroed memory that
+/// belongs to the user.
 ///
 /// A waiter spins, then gives up its CPU, then sleeps, because the holder may have lost its CPU in the middle. No
 /// holder blocks or switches while it holds such a lock, except to leave the unlocking to the context that runs next.
+/// Nor does a holder wake or start a thread: that takes the kernel some microseconds, and a thread that starts may take
+/// locks of the C library. Builds with debug assertions check this ([`assert_none_held`]).
 #[repr(transparent)]
-pub struct SpinLock(AtomicU32);
+pub struct SpinLock(LongLock);
 
 impl SpinLock {
     pub const fn new() -> SpinLock {
-        SpinLock(AtomicU32::new(0))
+        SpinLock(LongLock::new())
+    }
+
+    #[inline(always)]
+    #[must_use]
+    pub fn try_lock(&self) -> bool {
+        let locked = self.0.try_lock();
+        held::change(i32::from(locked));
+        locked
+    }
+
+    /// Whether it is free; may be old when it is read.
+    #[inline(always)]
+    pub fn is_free(&self) -> bool {
+        self.0.is_free()
+    }
+
+    #[inline(always)]
+    pub fn lock(&self) {
+        self.0.lock();
+        held::change(1);
+    }
+
+    /// Only the holder may call this, or the context to which the holder has handed the lock. Not `unsafe`: see
+    /// [`LongLock::unlock`].
+    #[inline(always)]
+    pub fn unlock(&self) {
+        held::change(-1);
+        self.0.unlock();
+    }
+
+    /// Makes the lock free, whether a thread held it or not.
+    ///
+    /// # Safety
+    /// In the child of a fork: no thread that held the lock, or waited for it, is there any more.
+    pub unsafe fn reset(&self) {
+        // SAFETY: as the caller says.
+        unsafe { self.0.reset() };
+    }
+
+    /// Runs `f` with the lock held.
+    #[inline(always)]
+    pub fn with<R>(&self, f: impl FnOnce() -> R) -> R {
+        self.lock();
+        let r = f();
+        self.unlock();
+        r
+    }
+}
+
+/// A [`SpinLock`] whose holder may make system calls, wake threads and start them. Its waiters sleep.
+#[repr(transparent)]
+pub struct LongLock(AtomicU32);
+
+impl LongLock {
+    pub const fn new() -> LongLock {
+        LongLock(AtomicU32::new(0))
     }
 
     #[inline(always)]
@@ -65,7 +123,7 @@ impl SpinLock {
     /// Makes the lock free, whether a thread held it or not.
     ///
     /// # Safety
-    /// In the child of a fork: no thread that held the lock, or waited for it, is there any more.
+    /// As for [`SpinLock::reset`].
     pub unsafe fn reset(&self) {
         self.0.store(0, Ordering::Release);
     }
@@ -78,6 +136,43 @@ impl SpinLock {
         self.unlock();
         r
     }
+}
+
+/// In builds with debug assertions: the calling thread holds no [`SpinLock`]. For functions that wake or start a thread.
+#[inline(always)]
+pub fn assert_none_held() {
+    held::assert_none();
+}
+
+/// How many spin locks the calling thread holds. A lock is handed over to another context, but not to another thread.
+#[cfg(debug_assertions)]
+mod held {
+    use core::cell::Cell;
+
+    std::thread_local! {
+        static HELD: Cell<i32> = const { Cell::new(0) };
+    }
+
+    /// Never inlined: a goroutine may be on another thread when it calls this again.
+    #[inline(never)]
+    pub fn change(by: i32) {
+        HELD.set(HELD.get() + by);
+    }
+
+    #[inline(never)]
+    pub fn assert_none() {
+        let held = HELD.get();
+        assert!(held == 0, "a thread is woken or started with {held} spin locks held");
+    }
+}
+
+#[cfg(not(debug_assertions))]
+mod held {
+    #[inline(always)]
+    pub fn change(_: i32) {}
+
+    #[inline(always)]
+    pub fn assert_none() {}
 }
 
 /// How many pauses one round has, some 0.5 us. A waiter that reads the lock more often takes its cache line away from

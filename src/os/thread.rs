@@ -1,5 +1,6 @@
 //! OS threads.
 
+use super::spin::assert_none_held;
 use core::ffi::{c_ulong, c_void};
 use core::mem::MaybeUninit;
 use core::ptr;
@@ -29,6 +30,7 @@ impl Thread {
         f: extern "C" fn(*mut c_void) -> *mut c_void,
         arg: *mut c_void,
     ) -> Result<Thread, i32> {
+        assert_none_held();
         let mut id = MaybeUninit::uninit();
         let blocked = block_signals();
         // SAFETY: `id` is writable, the attributes are the default ones.

@@ -2,7 +2,7 @@
 
 use super::Mutex;
 use crate::os::spin::SpinLock;
-use crate::sched::core::park::{Block, ready_all, unlock};
+use crate::sched::core::park::{Block, ready_all};
 use crate::sched::who::waiter::{Cause, Parker, WaitQueue, Waiter, When, Why};
 
 /// gs_cond. Go's `sync.Cond`.
@@ -10,6 +10,29 @@ use crate::sched::who::waiter::{Cause, Parker, WaitQueue, Waiter, When, Why};
 pub struct Cond {
     lock: SpinLock,
     queue: WaitQueue,
+}
+
+/// What a goroutine or thread that waits holds until it can be woken.
+#[derive(Clone, Copy)]
+struct Held<'a> {
+    queue: &'a SpinLock,
+    mutex: &'a Mutex,
+}
+
+impl Held<'_> {
+    /// Unlocks the mutex only after the queue: that may wake or start a thread for the next owner of the mutex, which
+    /// nothing may do that holds a spin lock.
+    ///
+    /// # Safety
+    /// `this` is the address of one, and the caller holds both.
+    unsafe fn unlock(this: usize) {
+        // Copied, because the goroutine may go on once the queue is unlocked.
+        // SAFETY: it is on the stack of the waiting goroutine, which doesn't go on without the queue's lock.
+        let Held { queue, mutex } = unsafe { *(this as *const Self) };
+        queue.unlock();
+        // The mutex is still there: the waiting goroutine has to lock it before it goes on.
+        mutex.unlock();
+    }
 }
 
 impl Cond {
@@ -30,9 +53,9 @@ impl Cond {
         };
         let waiter = block.waiter();
         self.queue.push(&waiter);
-        mutex.unlock();
-        // SAFETY: the lock is held; `unlock` releases it.
-        let cause = unsafe { block.park(unlock, &raw const self.lock as usize) };
+        let held = Held { queue: &self.lock, mutex };
+        // SAFETY: the lock is held; `Held::unlock` releases it.
+        let cause = unsafe { block.park(Held::unlock, &raw const held as usize) };
         if cause != Cause::Woken {
             self.lock.with(|| self.queue.remove(&waiter));
         }

@@ -9,7 +9,7 @@ use crate::arch::{self, FpControl, sanitizer};
 use crate::os::cpu::{self, CpuSet};
 use crate::os::locked::Locked;
 use crate::os::oversleep::Oversleep;
-use crate::os::spin::{SpinLock, backoff};
+use crate::os::spin::{LongLock, SpinLock, backoff};
 use crate::os::thread::{NoCancel, SignalMask, Thread};
 use crate::os::{self, file, futex, heap, log, mem, signal, thread, time};
 use crate::sched::core::g0;
@@ -320,7 +320,7 @@ impl Runtime {
             preempt_signal: config.preempt_signal,
             cooperative: config.cooperative,
             thread_main: g0::thread_main,
-            taking: SpinLock::new(),
+            taking: LongLock::new(),
             warned_thread: AtomicBool::new(false),
             warned_stack: AtomicBool::new(false),
             back_from_call: AtomicBool::new(false),
@@ -333,7 +333,7 @@ impl Runtime {
             ends: AtomicU32::new(0),
             drained: AtomicU32::new(0),
             polls: AtomicBool::new(false),
-            making_polls: SpinLock::new(),
+            making_polls: LongLock::new(),
             watch: SpinLock::new(),
             watcher: AtomicPtr::new(ptr::null_mut()),
             watching_until: AtomicI64::new(i64::MAX),
@@ -419,7 +419,7 @@ impl Runtime {
         let services = [self.sysmon.end(), self.template.end()];
         // An M that is being started right now is counted already.
         while self.m_count.load(Ordering::Acquire) != 0 {
-            self.ms.with(|ms| ms.all.iter().for_each(|m| m.notify()));
+            self.ms_that(|_| true).into_iter().for_each(|m| m.notify());
             thread::yield_now();
         }
         let left = self.ms.with(|ms| core::mem::take(&mut ms.left));

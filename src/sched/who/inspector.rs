@@ -3,7 +3,7 @@
 use super::m::{M, MRef};
 use super::runtime::Runtime;
 use crate::os::thread::{self, State, Thread};
-use crate::os::{futex, spin::SpinLock, time};
+use crate::os::{futex, spin::LongLock, time};
 use crate::sched::words::service::{Service, ServiceState};
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicPtr, AtomicU32, Ordering};
@@ -46,7 +46,7 @@ pub struct Inspector {
     /// A thread has asked before the inspector was there.
     pub needed: AtomicBool,
     /// Held by a thread that asks, for `PATIENCE` at most.
-    pub asking: SpinLock,
+    pub asking: LongLock,
     /// The question, or 0: the kernel's number of the thread in question. The inspector takes it.
     pub thread: AtomicI32,
     /// The thread of the last question until its answer is used, else 0. Under `asking`.
@@ -69,7 +69,7 @@ impl Inspector {
     pub fn new() -> Inspector {
         Inspector {
             needed: AtomicBool::new(false),
-            asking: SpinLock::new(),
+            asking: LongLock::new(),
             thread: AtomicI32::new(0),
             asked: AtomicI32::new(0),
             answer: AtomicU32::new(NONE_YET),

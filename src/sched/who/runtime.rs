@@ -18,7 +18,7 @@ use crate::numa::Topology;
 use crate::os::cpu::CpuSet;
 use crate::os::locked::Locked;
 use crate::os::oversleep::Oversleep;
-use crate::os::spin::{self, SpinLock};
+use crate::os::spin::{self, LongLock, SpinLock};
 use crate::os::thread::SignalMask;
 use crate::os::{heap, log, mem};
 use crate::sched::words::debug::Debug;
@@ -41,7 +41,7 @@ pub static RUNTIME: AtomicPtr<Runtime> = AtomicPtr::new(ptr::null_mut());
 pub const SHORTEST_THEFT: i64 = 50_000;
 
 /// Held while a runtime is made or ended.
-pub static LIFE: SpinLock = SpinLock::new();
+pub static LIFE: LongLock = LongLock::new();
 
 /// A runtime is being made or ended: plain threads wait until it is complete, or gone.
 pub static CHANGING: AtomicBool = AtomicBool::new(false);
@@ -121,7 +121,7 @@ pub struct Runtime {
     /// calls the code that starts threads, so this code can't import it and gets it here.
     pub thread_main: extern "C" fn(*mut c_void) -> *mut c_void,
     /// Held while a P is taken from an M: see [`preempt`](crate::sched::core::preempt).
-    pub taking: SpinLock,
+    pub taking: LongLock,
     /// The user was warned that threads, or stacks, are lacking. Each warning comes once.
     pub warned_thread: AtomicBool,
     pub warned_stack: AtomicBool,
@@ -147,7 +147,7 @@ pub struct Runtime {
 
     /// Whether an epoll instance has been made, and the lock for making one.
     pub polls: AtomicBool,
-    pub making_polls: SpinLock,
+    pub making_polls: LongLock,
     /// Guards `watcher` and `watching_until`.
     pub watch: SpinLock,
     /// The timer watcher: the idle M that wakes for the next timer; null: there is none.
@@ -661,14 +661,14 @@ impl Runtime {
         })
     }
 
-    /// Visits every M.
-    pub fn for_each_m(&self, mut f: impl FnMut(MRef)) {
-        self.ms.with(|Ms { all, .. }| {
-            for m in all.iter() {
-                // SAFETY: M's stay mapped until shutdown.
-                f(unsafe { MRef::from_ptr(&raw const **m) });
-            }
-        });
+    /// Visits every M, without a lock: `f` may wake threads. Allocates nothing.
+    pub fn for_each_m(&self, f: impl FnMut(MRef)) {
+        let nth = |n: usize| {
+            let m = self.ms.with(|ms| ms.all.get(n).map(|m| &raw const **m));
+            // SAFETY: M's stay mapped until shutdown.
+            m.map(|m| unsafe { MRef::from_ptr(m) })
+        };
+        (0..).map_while(nth).for_each(f);
     }
 
     /// Visits the descriptor of every goroutine that is there.

@@ -1,12 +1,12 @@
 //! Whether the world is stopped. `core::world` has the protocol.
 
-use crate::os::spin::SpinLock;
+use crate::os::spin::LongLock;
 use core::sync::atomic::{AtomicBool, AtomicU32};
 
 /// The state of stopping, one for each runtime.
 pub struct World {
     /// Held from stop to start.
-    pub lock: SpinLock,
+    pub lock: LongLock,
     pub stopping: AtomicBool,
     /// Changes when a P has stopped.
     pub note: AtomicU32,
@@ -14,7 +14,7 @@ pub struct World {
 
 impl World {
     pub fn new() -> World {
-        World { lock: SpinLock::new(), stopping: AtomicBool::new(false), note: AtomicU32::new(0) }
+        World { lock: LongLock::new(), stopping: AtomicBool::new(false), note: AtomicU32::new(0) }
     }
 
     /// Keeps other threads from stopping the world until [`World::unlock`]. False: a stopper has the lock.

@@ -1,6 +1,6 @@
 //! Whether a thread forks. Until the fork is over no thread is made, and sysmon allocates nothing.
 
-use crate::os::spin::SpinLock;
+use crate::os::spin::LongLock;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 /// A thread forks. It has the locks of both heaps, and waits for locks that other threads have. A thread that helps
@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 pub static FORKING: AtomicBool = AtomicBool::new(false);
 
 /// Held by sysmon while it may allocate, or by the thread that forks.
-pub static ALLOCATES: SpinLock = SpinLock::new();
+pub static ALLOCATES: LongLock = LongLock::new();
 
 /// sysmon began its check while a thread forked, so another fork may begin at any moment.
 pub static SYSMON_ABSTAINS: AtomicBool = AtomicBool::new(false);

@@ -72,6 +72,8 @@ pub mod spin {
         }
     }
 
+    pub type LongLock = SpinLock;
+
     pub fn backoff(_round: u32) {
         loom::thread::yield_now();
     }

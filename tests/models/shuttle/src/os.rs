@@ -114,6 +114,20 @@ pub mod cpu {
         Some(shuttle::rand::thread_rng().gen_range(0..2))
     }
 
+    pub struct Affinity;
+
+    impl Affinity {
+        pub fn current() -> Option<Affinity> {
+            None
+        }
+
+        pub fn restore(&self) {}
+
+        pub fn bind_within(&self, _cpus: &CpuSet) -> bool {
+            true
+        }
+    }
+
     /// Threads are never bound here.
     pub struct CpuSet;
 
@@ -382,6 +396,8 @@ pub mod spin {
             r
         }
     }
+
+    pub type LongLock = SpinLock;
 
     pub fn backoff(_round: u32) {
         shuttle::thread::yield_now();
