@@ -4,7 +4,6 @@ use super::events;
 use super::gang;
 use super::handler;
 use super::start::{self, work_added};
-use crate::os::spin::backoff;
 use crate::os::time;
 use crate::sched::who::g::{GRef, Status, flags};
 use crate::sched::who::m::{MRef, with_p};
@@ -269,7 +268,8 @@ fn push_ring(p: PRef, ring: &Ring, task: Task) {
     }
 }
 
-/// The ring is full: its older half goes to the node's global queue. seed: B7
+/// The ring is full: its older half goes to the node's global queue, or this task, if a thief is taking that half.
+/// seed: B7
 #[cold]
 #[inline(never)]
 fn overflow(p: PRef, ring: &Ring, task: Task) {
@@ -278,11 +278,9 @@ fn overflow(p: PRef, ring: &Ring, task: Task) {
     let task_of = |word| unsafe { Task::from_word(word) };
     ring.drain_half(|word| batch.push(task_of(word).expect("rings hold no zeros")));
     if batch.len() == 0 {
-        // A thief is taking half of it, so there is room soon.
-        let mut round = 0;
-        while !ring.push(task.to_word()) {
-            round += 1;
-            backoff(round);
+        // A thief copies what it has claimed, and may have lost its CPU: the places are free when it is done.
+        if !ring.push(task.to_word()) {
+            rt().push_quietly(p.node as usize, task, priority::NORMAL);
         }
         return;
     }

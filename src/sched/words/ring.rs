@@ -1,28 +1,27 @@
 //! A P's local run queue: a ring that its owner uses at both ends, and from which a thief takes half.
 //!
-//! `tail` is the owner's: it pushes and (LIFO) pops there. `head` packs two
-//! counters: thieves and the owner's FIFO pop take at `real`; `steal` stays
-//! behind while a thief copies what it has claimed, so that the owner doesn't
-//! overwrite it. They differ only while one claim is under way, and then only
-//! the claimer changes `head`.
+//! `tail` is the owner's: it pushes and (LIFO) pops there. `head` says where the entries begin, and how many entries below
+//! that place a thief is still copying, so that the owner doesn't overwrite them. One claim is under way at a time:
 //!
-//! The only race is between the owner's pop at the tail and a claim that reaches as far. Each side announces what it
-//! takes, fences, and reads the other's announcement. If the owner sees the claim it takes its announcement back and
-//! waits until the claim is settled; if the thief sees the pop it shrinks its claim. Both may see each other, and then
-//! the entry stays in the ring; but at least one sees the other.
+//! - *free*: no claim. A thief claims up to half of the entries by a compare-and-swap: `head` is *claimed*.
+//! - *claimed*: the owner may just have popped an entry of the claim at the tail. The thief reads `tail`, and fixes which
+//!   entries are its own: `head` is *settled*. Whoever comes first does this: an owner that meets a claim settles it, and
+//!   the thief then takes what the owner has left to it.
+//! - *settled*: the thief copies, and then makes `head` free. The owner pops at both ends meanwhile.
 //!
-//! A thief may lose its CPU in the middle of a claim, and then the owner waits for it. Where each P has a CPU of its
-//! own that doesn't happen. With 8 owners, each of which also steals, on two CPUs that 40 other threads want too,
-//! 15,000 pops meet a claim in 10 s (60,000 thefts). All but 7 of these claims are settled within some us; those 7 last
-//! until the kernel gives the thief its CPU back, 0.4 s at worst.
+//! So neither side ever waits for the other, although a thief may lose its CPU in the middle of a claim. Entries that such
+//! a thief has claimed run when the thief does; their places are not used meanwhile, so a push may find the ring full.
 //!
-//! Sources: Go's `runqput`/`runqgrab` for stealing a half, tokio's `queue.rs`
-//! for the two counters, Frigo's THE protocol for the pop. The model test is
-//! `tests/models`. seed: S3, N5
+//! The race is between the owner's pop at the tail and a claim that reaches as far. Each side announces what it takes,
+//! fences, and reads the other's announcement: the thief claims and reads `tail`, the owner lowers `tail` and reads
+//! `head`. So at least one of them sees the other. An owner that sees the claim takes its announcement back, and settles
+//! the claim: then the entry is the thief's.
+//!
+//! Sources: Go's `runqput`/`runqgrab` for stealing a half, tokio's `queue.rs` for the owner that goes on while a thief
+//! copies, Frigo's THE protocol for the pop. The model test is `tests/models`. seed: S3, N5
 
 use super::limits::RING as CAPACITY;
-use crate::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence, spin_loop};
-use crate::os::spin::backoff;
+use crate::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
 /// See the module. The entries are words, whose meaning the caller knows; 0 is not an entry.
 pub struct Ring {
@@ -33,33 +32,70 @@ pub struct Ring {
     slots: [AtomicUsize; CAPACITY],
 }
 
-/// The two counters in `head`.
+/// The value of `head`. From the lowest bit on: where the entries begin (32 bits); how many places below that a claim
+/// keeps (16 bits); how many of these entries are the thief's (15 bits), if the claim is settled; whether it is.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Head {
-    /// The first entry that a thief may still be copying.
-    steal: u32,
-    /// The first entry that is in the ring.
-    real: u32,
-}
+struct Head(u64);
 
 impl Head {
-    fn both(at: u32) -> Head {
-        Head { steal: at, real: at }
+    const KEPT: u32 = 32;
+    const WON: u32 = 48;
+    const SETTLED: u64 = 1 << 63;
+
+    fn free(at: u32) -> Head {
+        Head(u64::from(at))
     }
 
-    fn unpack(packed: u64) -> Head {
-        Head { steal: (packed >> 32) as u32, real: packed as u32 }
+    fn claimed(self, entries: u32) -> Head {
+        Head(u64::from(self.real().wrapping_add(entries)) | u64::from(entries) << Head::KEPT)
     }
 
-    fn pack(self) -> u64 {
-        u64::from(self.steal) << 32 | u64::from(self.real)
+    /// Settles a claim: its first `won` entries are the thief's.
+    fn settled(self, won: u32) -> Head {
+        let won = won.min(self.kept());
+        let real = u64::from(self.steal().wrapping_add(won));
+        Head(real | u64::from(won) << Head::KEPT | u64::from(won) << Head::WON | Head::SETTLED)
     }
 
-    #[must_use]
-    fn claimed(self) -> bool {
-        self.steal != self.real
+    /// Its owner takes the first entry.
+    fn without_first(self) -> Head {
+        let real = u64::from(self.real().wrapping_add(1));
+        let kept = if self.is_free() { 0 } else { 1 << Head::KEPT };
+        Head(((self.0 & !u64::from(u32::MAX)) + kept) | real)
+    }
+
+    #[inline(always)]
+    fn is_free(self) -> bool {
+        self.0 >> Head::KEPT == 0
+    }
+
+    fn is_settled(self) -> bool {
+        self.0 & Head::SETTLED != 0
+    }
+
+    /// The first entry that is in the ring.
+    #[inline(always)]
+    fn real(self) -> u32 {
+        self.0 as u32
+    }
+
+    #[inline(always)]
+    fn kept(self) -> u32 {
+        u32::from((self.0 >> Head::KEPT) as u16)
+    }
+
+    /// The first entry that a thief may still be copying.
+    #[inline(always)]
+    fn steal(self) -> u32 {
+        self.real().wrapping_sub(self.kept())
+    }
+
+    fn won(self) -> u32 {
+        (self.0 >> Head::WON) as u32 & 0x7fff
     }
 }
+
+const _: () = assert!(CAPACITY < 1 << 15);
 
 /// What the owner has taken.
 #[must_use = "an entry that is dropped is lost"]
@@ -69,18 +105,6 @@ pub struct Taken {
     pub at: u32,
     /// How many entries are left.
     pub left: u32,
-}
-
-/// After this number of short rounds the owner's wait for a claim becomes `backoff`.
-const QUICK_LOOKS: u32 = 8;
-
-/// One round of the owner's wait for a claim. A thief copies 32 entries in some 100 ns, which is less than a round of
-/// `backoff` takes. So the first rounds are short.
-fn wait(round: u32) {
-    match round {
-        0..=QUICK_LOOKS => (0..4).for_each(|_| spin_loop()),
-        _ => backoff(round - QUICK_LOOKS),
-    }
 }
 
 impl Ring {
@@ -102,12 +126,12 @@ impl Ring {
 
     #[inline(always)]
     fn head(&self, order: Ordering) -> Head {
-        Head::unpack(self.head.load(order))
+        Head(self.head.load(order))
     }
 
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
-        self.tail.load(Ordering::Relaxed) == self.head(Ordering::Relaxed).real
+        self.tail.load(Ordering::Relaxed) == self.head(Ordering::Relaxed).real()
     }
 
     /// Owner: appends an entry. False: the ring is full.
@@ -117,7 +141,7 @@ impl Ring {
         let tail = self.tail.load(Ordering::Relaxed);
         // Acquire: pairs with the Release of `head` by a thief that has finished copying, so that the thief's reads
         // come before the owner overwrites.
-        let steal = self.head(Ordering::Acquire).steal;
+        let steal = self.head(Ordering::Acquire).steal();
         if tail.wrapping_sub(steal) > self.mask {
             return false;
         }
@@ -130,12 +154,12 @@ impl Ring {
     /// How many entries there are; may be old when it is read.
     pub fn len(&self) -> usize {
         let tail = self.tail.load(Ordering::Relaxed);
-        (tail.wrapping_sub(self.head(Ordering::Relaxed).real) as i32).max(0) as usize
+        (tail.wrapping_sub(self.head(Ordering::Relaxed).real()) as i32).max(0) as usize
     }
 
     /// The `n`th oldest entry, perhaps: a hint, which may be old, or 0.
     pub fn oldest(&self, n: u32) -> usize {
-        self.at(self.head(Ordering::Relaxed).real.wrapping_add(n))
+        self.at(self.head(Ordering::Relaxed).real().wrapping_add(n))
     }
 
     /// The entry at a position, perhaps: a hint, as [`Ring::oldest`].
@@ -148,7 +172,7 @@ impl Ring {
     pub fn room(&self) -> usize {
         let tail = self.tail.load(Ordering::Relaxed);
         // Acquire: as in `push`.
-        let steal = self.head(Ordering::Acquire).steal;
+        let steal = self.head(Ordering::Acquire).steal();
         (self.mask + 1 - tail.wrapping_sub(steal)) as usize
     }
 
@@ -165,7 +189,7 @@ impl Ring {
     pub fn take_back(&self, alone: bool) -> Option<Taken> {
         let tail = self.tail.load(Ordering::Relaxed);
         let head = self.head(Ordering::Relaxed);
-        if !head.claimed() && head.real == tail {
+        if head.is_free() && head.real() == tail {
             return None;
         }
         let last = tail.wrapping_sub(1);
@@ -175,12 +199,12 @@ impl Ring {
         if !alone {
             // Pairs with the fence in `claim`.
             fence(Ordering::SeqCst);
-            if (last.wrapping_sub(self.head(Ordering::Relaxed).real) as i32) < 0 {
+            if (last.wrapping_sub(self.head(Ordering::Relaxed).real()) as i32) < 0 {
                 let entry = self.pop_back_contended(tail)?;
                 return Some(Taken { entry, at: last, left: 0 });
             }
         }
-        Some(Taken { entry: self.at(last), at: last, left: last.wrapping_sub(head.real) })
+        Some(Taken { entry: self.at(last), at: last, left: last.wrapping_sub(head.real()) })
     }
 
     /// The slow path of `take_back`, when a claim reaches the last entry.
@@ -188,28 +212,39 @@ impl Ring {
     #[inline(never)]
     #[must_use]
     fn pop_back_contended(&self, tail: u32) -> Option<usize> {
+        let last = tail.wrapping_sub(1);
         loop {
             // Release, as in `push`.
             self.tail.store(tail, Ordering::Release);
-            let mut round = 0;
-            // Acquire: pairs with the Release that ends the claim.
-            let head = loop {
-                let head = self.head(Ordering::Acquire);
-                if !head.claimed() {
-                    break head;
-                }
-                round += 1;
-                wait(round);
-            };
-            if head.real == tail {
+            let head = self.head_for_pop();
+            if head.real() == tail {
                 return None;
             }
-            let last = tail.wrapping_sub(1);
             self.tail.store(last, Ordering::Release);
             // Pairs with the fence in `claim`.
             fence(Ordering::SeqCst);
-            if last.wrapping_sub(self.head(Ordering::Relaxed).real) as i32 >= 0 {
+            if last.wrapping_sub(self.head(Ordering::Relaxed).real()) as i32 >= 0 {
                 return Some(self.at(last));
+            }
+        }
+    }
+
+    /// Owner: `head` once no claim is unsettled. A claim that the owner settles gets all of its entries that are in the
+    /// ring.
+    fn head_for_pop(&self) -> Head {
+        let tail = self.tail.load(Ordering::Relaxed);
+        loop {
+            let head = self.head(Ordering::Relaxed);
+            if head.is_free() || head.is_settled() {
+                return head;
+            }
+            let there = (tail.wrapping_sub(head.steal()) as i32).max(0) as u32;
+            let settled = head.settled(there);
+            // Release: pairs with the Acquire of the thief, which sees every entry that it gets, also an entry that was pushed
+            // after it had claimed the place.
+            let (to, order) = (Ordering::Release, Ordering::Relaxed);
+            if self.head.compare_exchange(head.0, settled.0, to, order).is_ok() {
+                return settled;
             }
         }
     }
@@ -227,39 +262,29 @@ impl Ring {
     pub fn take_front(&self, alone: bool) -> Option<Taken> {
         let tail = self.tail.load(Ordering::Relaxed);
         let mut head = self.head(Ordering::Relaxed);
-        let taken = |entry, head: Head| {
-            let left = tail.wrapping_sub(head.real).wrapping_sub(1);
-            Some(Taken { entry, at: head.real, left })
+        let taken = |head: Head| {
+            let left = tail.wrapping_sub(head.real()).wrapping_sub(1);
+            // Only the owner writes slots and `tail`, so it may read the entry at any time.
+            Some(Taken { entry: self.at(head.real()), at: head.real(), left })
         };
         if alone {
-            if head.real == tail {
+            if head.real() == tail {
                 return None;
             }
-            self.head.store(Head::both(head.real.wrapping_add(1)).pack(), Ordering::Relaxed);
-            return taken(self.at(head.real), head);
+            self.head.store(Head::free(head.real().wrapping_add(1)).0, Ordering::Relaxed);
+            return taken(head);
         }
-        let mut round = 0;
         loop {
-            if head.claimed() {
-                round += 1;
-                wait(round);
-                head = self.head(Ordering::Relaxed);
-                continue;
+            if !head.is_free() {
+                head = self.head_for_pop();
             }
-            if head.real == tail {
+            if head.real() == tail {
                 return None;
             }
-            // Only the owner writes slots and `tail`: no check after the read.
-            let entry = self.at(head.real);
-            let next = Head::both(head.real.wrapping_add(1)).pack();
-            match self.head.compare_exchange(
-                head.pack(),
-                next,
-                Ordering::Relaxed,
-                Ordering::Relaxed,
-            ) {
-                Ok(_) => return taken(entry, head),
-                Err(now) => head = Head::unpack(now),
+            let (next, relaxed) = (head.without_first(), Ordering::Relaxed);
+            match self.head.compare_exchange(head.0, next.0, relaxed, relaxed) {
+                Ok(_) => return taken(head),
+                Err(now) => head = Head(now),
             }
         }
     }
@@ -270,7 +295,7 @@ impl Ring {
     #[must_use]
     pub fn rotate(&self, entry: usize) -> Option<Taken> {
         let tail = self.tail.load(Ordering::Relaxed);
-        let first = self.head(Ordering::Relaxed).real;
+        let first = self.head(Ordering::Relaxed).real();
         let left = tail.wrapping_sub(first);
         if left == 0 || left > self.mask {
             return None;
@@ -279,7 +304,7 @@ impl Ring {
         self.slot(tail).store(entry, Ordering::Relaxed);
         // Release: as in `push`.
         self.tail.store(tail.wrapping_add(1), Ordering::Release);
-        self.head.store(Head::both(first.wrapping_add(1)).pack(), Ordering::Relaxed);
+        self.head.store(Head::free(first.wrapping_add(1)).0, Ordering::Relaxed);
         Some(taken)
     }
 
@@ -287,11 +312,11 @@ impl Ring {
     /// to `take`, oldest first. Returns how many there were.
     fn claim(&self, most: impl FnOnce(usize) -> usize, mut take: impl FnMut(usize)) -> usize {
         let head = self.head(Ordering::Relaxed);
-        if head.claimed() {
+        if !head.is_free() {
             return 0;
         }
         // Acquire: pairs with the Release in `push`.
-        let len = self.tail.load(Ordering::Acquire).wrapping_sub(head.real);
+        let len = self.tail.load(Ordering::Acquire).wrapping_sub(head.real());
         if len as i32 <= 0 || len > self.mask + 1 {
             return 0;
         }
@@ -299,25 +324,37 @@ impl Ring {
         if wanted == 0 {
             return 0;
         }
-        let claim = Head { steal: head.steal, real: head.real.wrapping_add(wanted) };
-        if self
-            .head
-            .compare_exchange(head.pack(), claim.pack(), Ordering::AcqRel, Ordering::Relaxed)
-            .is_err()
-        {
+        let claimed = head.claimed(wanted);
+        let (order, relaxed) = (Ordering::AcqRel, Ordering::Relaxed);
+        if self.head.compare_exchange(head.0, claimed.0, order, relaxed).is_err() {
             return 0;
         }
         // Pairs with the fence in `take_back`.
         fence(Ordering::SeqCst);
         // Acquire: pairs with the Release stores of `tail`.
-        let left = self.tail.load(Ordering::Acquire).wrapping_sub(head.real) as i32;
-        let got = wanted.min(left.max(0) as u32);
-        for i in 0..got {
-            take(self.at(head.real.wrapping_add(i)));
+        let there = self.tail.load(Ordering::Acquire).wrapping_sub(head.real()) as i32;
+        let settled = claimed.settled(there.max(0) as u32);
+        // Acquire: pairs with the Release of the owner in `head_for_pop`.
+        let settled =
+            match self.head.compare_exchange(claimed.0, settled.0, relaxed, Ordering::Acquire) {
+                Ok(_) => settled,
+                Err(by_owner) => Head(by_owner),
+            };
+        let won = settled.won();
+        for i in 0..won {
+            take(self.at(head.real().wrapping_add(i)));
         }
-        // Release: pairs with the Acquire of `head` in `push` and in `take_back`.
-        self.head.store(Head::both(head.real.wrapping_add(got)).pack(), Ordering::Release);
-        got as usize
+        let mut now = settled;
+        // The owner may have popped the first entries behind the claim. Release: pairs with the Acquire of `head` in `push`.
+        while let Err(later) = self.head.compare_exchange_weak(
+            now.0,
+            Head::free(now.real()).0,
+            Ordering::Release,
+            relaxed,
+        ) {
+            now = Head(later);
+        }
+        won as usize
     }
 
     /// Thief, which owns `into`: moves the older half of the entries there, but
@@ -348,6 +385,66 @@ impl Ring {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What the owner does while a thief copies.
+    fn with_a_thief_that_copies(entries: usize, owner: impl Fn(&Ring)) -> (Ring, Vec<usize>) {
+        let ring = Ring::new(8);
+        (1..=entries).for_each(|i| assert!(ring.push(i)));
+        let mut stolen = Vec::new();
+        ring.claim(
+            |len| len - len / 2,
+            |entry| {
+                if stolen.is_empty() {
+                    owner(&ring);
+                }
+                stolen.push(entry);
+            },
+        );
+        (ring, stolen)
+    }
+
+    #[test]
+    fn the_owner_goes_on_at_both_ends_while_a_thief_copies() {
+        let (ring, stolen) = with_a_thief_that_copies(6, |ring| {
+            assert_eq!(ring.pop_front(false), Some(4));
+            assert!(ring.push(7));
+            assert_eq!(ring.pop_back(false), Some(7));
+            assert_eq!(ring.pop_back(false), Some(6));
+            assert_eq!(ring.pop_front(false), Some(5));
+            assert_eq!((ring.pop_front(false), ring.pop_back(false)), (None, None));
+            assert_eq!(ring.steal_half(&Ring::new(8)), None, "one thief at a time");
+            // The places of what the thief copies are not used.
+            assert_eq!(ring.room(), 3);
+            (8..=10).for_each(|i| assert!(ring.push(i)));
+            assert!(!ring.push(11));
+        });
+        assert_eq!(stolen, [1, 2, 3]);
+        assert_eq!(ring.room(), 5);
+        assert_eq!(ring.pop_front(false), Some(8));
+        assert_eq!((ring.pop_back(false), ring.pop_back(false)), (Some(10), Some(9)));
+    }
+
+    /// A claim that a thief has made, and not settled.
+    fn claim_unsettled(ring: &Ring, entries: u32) {
+        let head = ring.head(Ordering::Relaxed);
+        ring.head.store(head.claimed(entries).0, Ordering::Relaxed);
+    }
+
+    #[test]
+    fn the_owner_settles_a_claim_that_it_meets() {
+        let ring = Ring::new(8);
+        (1..=4).for_each(|i| assert!(ring.push(i)));
+        claim_unsettled(&ring, 2);
+        assert_eq!(ring.pop_front(false), Some(3));
+        let head = ring.head(Ordering::Relaxed);
+        assert!(head.is_settled());
+        assert_eq!((head.won(), head.steal(), head.real()), (2, 0, 3));
+
+        let ring = Ring::new(8);
+        (1..=2).for_each(|i| assert!(ring.push(i)));
+        claim_unsettled(&ring, 2);
+        assert_eq!((ring.pop_back(false), ring.head(Ordering::Relaxed).won()), (None, 2));
+    }
 
     #[test]
     fn the_owner_pops_the_newest_first_and_the_oldest_from_the_front() {

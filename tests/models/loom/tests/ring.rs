@@ -197,6 +197,38 @@ fn the_owner_pops_the_oldest_against_two_thieves() {
     });
 }
 
+/// The owner takes the entry that a thief claims from the back, pushes others to its place, and takes what is oldest then:
+/// the thief gets the new entry whole or not at all, and the owner takes nothing twice.
+#[test]
+fn the_owner_pops_the_oldest_behind_a_claim_that_it_has_cut_short() {
+    check(3, || {
+        let v = Victim::new(0, 1..=2);
+        let got = owner_against(1, v.clone(), |v| {
+            let mut got: Vec<_> = v.pop_back().into_iter().collect();
+            assert!(v.push(3) && v.push(4));
+            got.extend(v.pop_front());
+            got.extend(v.pop_front());
+            got
+        });
+        v.expect_all(got, 4);
+    });
+}
+
+/// Two thieves, one after the other, and an owner that pops at the old end of a claim: the second claim begins where the
+/// owner has got to.
+#[test]
+fn a_second_thief_begins_behind_what_the_owner_has_popped() {
+    check(2, || {
+        let v = Victim::new(1, 1..=4);
+        let got = owner_against(2, v.clone(), |v| {
+            let mut got: Vec<_> = v.pop_front().into_iter().collect();
+            got.extend(v.pop_back());
+            got
+        });
+        v.expect_all(got, 4);
+    });
+}
+
 /// Both ends in turn, with a push between.
 #[test]
 fn an_owner_at_both_ends_and_two_thieves_share_everything() {
