@@ -65,7 +65,7 @@ mod origin {
 /// A goroutine has begun to wait for a file whose registration must be verified.
 static TO_VERIFY: AtomicBool = AtomicBool::new(false);
 
-/// For sysmon, before it verifies all files. False: there is none to verify.
+/// For sysmon, before it begins to verify all files. False: there is none to verify.
 pub fn begin_verifying() -> bool {
     let wanted = TO_VERIFY.swap(false, Ordering::Relaxed);
     // Pairs with the fence in `netpoll::wait_begins`: either the waiter sees that `TO_VERIFY` has been cleared, or
@@ -74,7 +74,12 @@ pub fn begin_verifying() -> bool {
     wanted
 }
 
-/// Some files were not verified yet.
+/// Whether sysmon has to begin verifying.
+pub fn is_any_to_be_verified() -> bool {
+    TO_VERIFY.load(Ordering::Relaxed)
+}
+
+/// A file was not verified yet.
 pub fn verify_again() {
     TO_VERIFY.store(true, Ordering::Relaxed);
 }
@@ -383,7 +388,7 @@ impl File {
         self.verified.seen() != Verified::Yes && self.is_waited_for()
     }
 
-    /// sysmon calls this every `VERIFY_EVERY` (50 ms) while the poller is in use. Verifies the registration for a wait
+    /// sysmon calls this, about every `VERIFY_EVERY` (50 ms) while the poller is in use. Verifies the registration for a wait
     /// that relies on it and lasts, also if the number has turned out not to be the library's file since the wait
     /// began. True: the file must be verified next time, if the wait still lasts.
     pub fn verify(&self, fd: i32, rt: &Runtime) -> bool {

@@ -1,10 +1,12 @@
 //! The functions of this room that the poller calls.
 
 use super::{bell, file, table};
+use crate::os::time;
 use crate::sched::core::netpoll::{self, FileHooks, Found};
 use crate::sched::who::runtime::rt;
 
-static HOOKS: FileHooks = FileHooks { event, verify, ended: bell::close_free };
+static HOOKS: FileHooks =
+    FileHooks { event, verify, is_to_verify: file::is_any_to_be_verified, ended: bell::close_free };
 
 /// Called once, when the library is loaded, and so before the first wait for a file.
 pub fn set() {
@@ -17,23 +19,23 @@ fn event(data: u64, events: u32, found: &mut Found) {
     }
 }
 
-/// For sysmon: verifies the waits that rely on what the library knows of its own files. True: some must be verified
-/// next time.
-fn verify() -> bool {
+/// After this number of entries `verify` looks at the clock.
+const AT_ONCE: usize = 16;
+
+/// For sysmon: verifies waits that rely on what the library knows of its own files, from the file with this number on,
+/// until the time `until` (ns). Gives the number with which the next call goes on; `None`: this was the last.
+fn verify(from: i32, until: i64) -> Option<i32> {
+    if from == 0 && !file::begin_verifying() {
+        return None;
+    }
     let rt = rt();
-    let mut left = false;
-    if !file::begin_verifying() {
-        return false;
-    }
-    table::each_chunk(|first, files| {
-        for (fd, file) in (first..).zip(files) {
-            if file.is_to_be_verified() {
-                left |= file.verify(fd, rt);
-            }
+    for (n, (fd, file)) in table::entries_from(from).enumerate() {
+        if n % AT_ONCE == AT_ONCE - 1 && time::now() >= until {
+            return Some(fd);
         }
-    });
-    if left {
-        file::verify_again();
+        if file.is_to_be_verified() && file.verify(fd, rt) {
+            file::verify_again();
+        }
     }
-    left
+    None
 }

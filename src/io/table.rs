@@ -72,18 +72,26 @@ unsafe fn made<T>(at: &AtomicPtr<T>) -> Option<&'static T> {
     unsafe { at.load(Ordering::Acquire).as_ref() }
 }
 
-/// Every chunk there is, with the number of its first file.
-pub fn each_chunk(mut f: impl FnMut(i32, &'static [File])) {
-    for (g, group) in TABLE.iter().enumerate() {
+/// The entries that there are, from this number on.
+pub fn entries_from(fd: i32) -> impl Iterator<Item = (i32, &'static File)> {
+    let first = fd.max(0) as usize;
+    let (group, chunk, file) = (first / FILES / CHUNKS, first / FILES % CHUNKS, first % FILES);
+    let groups = (group..GROUPS).filter_map(move |g| {
         // SAFETY: as in `known`.
-        let Some(group) = (unsafe { group.load(Ordering::Acquire).as_ref() }) else { continue };
-        for (c, chunk) in group.0.iter().enumerate() {
+        let entries = unsafe { TABLE[g].load(Ordering::Acquire).as_ref() }?;
+        Some((g, entries, if g == group { chunk } else { 0 }))
+    });
+    let chunks = groups.flat_map(|(g, entries, from)| {
+        (from..CHUNKS).filter_map(move |c| {
             // SAFETY: as in `known`.
-            if let Some(chunk) = unsafe { chunk.load(Ordering::Acquire).as_ref() } {
-                f(((g * CHUNKS + c) * FILES) as i32, &chunk.0);
-            }
-        }
-    }
+            let chunk = unsafe { entries.0[c].load(Ordering::Acquire).as_ref() }?;
+            Some((g * CHUNKS + c, chunk))
+        })
+    });
+    chunks.flat_map(move |(n, chunk)| {
+        let from = if n * FILES < first { file } else { 0 };
+        (from..FILES).map(move |i| ((n * FILES + i) as i32, &chunk.0[i]))
+    })
 }
 
 /// In the child of a fork: there are no waiters, and threads that are gone may hold locks, so all entries begin anew.
@@ -91,5 +99,26 @@ pub fn each_chunk(mut f: impl FnMut(i32, &'static [File])) {
 pub fn forget_all() {
     for group in &TABLE {
         group.store(ptr::null_mut(), Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_are_found_from_any_number_on() {
+        // Numbers that no test opens: `made` asks for no open file.
+        let fds = [FILES * CHUNKS - 1, FILES * CHUNKS, FILES * (CHUNKS + 3) + 5];
+        fds.iter().for_each(|&fd| assert!(make(fd).is_some()));
+        let next = |from: usize| entries_from(from as i32).next().map(|(fd, _)| fd as usize);
+        assert_eq!(next(fds[0]), Some(fds[0]));
+        assert_eq!(next(fds[0] + 1), Some(fds[1]));
+        assert_eq!(next(fds[1] + FILES), Some(FILES * (CHUNKS + 3)));
+        assert_eq!(next(fds[2]), Some(fds[2]));
+        assert_eq!(next(FILES * (CHUNKS + 4)), None);
+        for (fd, file) in entries_from((fds[2] - 2) as i32) {
+            assert!(known(fd).is_some_and(|known| ptr::eq(known, file)));
+        }
     }
 }

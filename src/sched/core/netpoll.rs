@@ -41,9 +41,10 @@ pub struct FileHooks {
     /// An event of a file: the data that the file was added with, and what has happened.
     /// Gives the goroutines that are to run for the event to `found`.
     pub event: fn(data: u64, events: u32, found: &mut Found),
-    /// sysmon calls this every `VERIFY_EVERY` ns while the poller is in use. True: there is more to verify, so sysmon
-    /// must not sleep until it has called this again.
-    pub verify: fn() -> bool,
+    /// Verifies waits for files: see [`verify`].
+    pub verify: fn(from: i32, until: i64) -> Option<i32>,
+    /// Whether there are waits to verify that the present pass may have left out.
+    pub is_to_verify: fn() -> bool,
     /// The runtime has ended.
     pub ended: fn(),
 }
@@ -60,9 +61,16 @@ fn hooks() -> Option<&'static FileHooks> {
     unsafe { HOOKS.load(Ordering::Acquire).as_ref() }
 }
 
-/// Verifies the waits of the room above: see [`FileHooks::verify`].
-pub fn verify() -> bool {
-    hooks().is_some_and(|hooks| (hooks.verify)())
+/// For sysmon, which verifies in passes: verifies the waits of the room above from the file with the number `from` on, 0 at
+/// the beginning of a pass, until the time `until` (ns). Gives the number with which the next call goes on; `None`: the
+/// pass is over.
+pub fn verify(from: i32, until: i64) -> Option<i32> {
+    hooks().and_then(|hooks| (hooks.verify)(from, until))
+}
+
+/// Whether another pass has to begin.
+pub fn is_to_verify() -> bool {
+    hooks().is_some_and(|hooks| (hooks.is_to_verify)())
 }
 
 /// The runtime has ended: the room above gives back what it has kept for the runtime.

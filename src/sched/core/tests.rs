@@ -1015,6 +1015,23 @@ fn n6_a_file_stays_with_its_home_whoever_waits_for_it() {
 }
 
 #[test]
+fn waits_are_verified_in_pieces() {
+    use crate::io::{file, table};
+    Stage::set(1, "flat", |_| {
+        assert!(table::get(0).is_ok_and(|_| table::get(1).is_ok()), "entries come in chunks");
+        file::verify_again();
+        let next = netpoll::verify(0, 0).expect("the time is over, and entries are left");
+        assert!(!netpoll::is_to_verify());
+        // A wait begins behind the place where this pass is.
+        file::verify_again();
+        assert_eq!(netpoll::verify(next, i64::MAX), None);
+        assert!(netpoll::is_to_verify(), "another pass has to begin");
+        assert_eq!(netpoll::verify(0, i64::MAX), None);
+        assert!(!netpoll::is_to_verify());
+    });
+}
+
+#[test]
 fn n12_one_node_is_a_flat_scheduler() {
     // seed: N12
     Stage::set(4, "flat", |s| {

@@ -10,17 +10,22 @@ use core::sync::atomic::Ordering;
 pub struct PollerWatch {
     /// Since when each node lacks a watcher, in ns; 0: it has one.
     lacking: Vec<i64>,
+    /// When sysmon verifies next, in ns, and from which file on; 0: a pass begins.
     verify_at: i64,
+    verify_from: i32,
 }
 
 /// sysmon calls a watcher for a node that has lacked one for this time, in ns: as a rule an M is on its way.
 const PATIENCE: i64 = 1_000_000;
-/// How often waits are verified, in ns.
+/// How often sysmon begins to verify all waits, in ns. It verifies for `PIECE` ns at once, one call of epoll_ctl(2) for each
+/// wait, and so keeps neither its CPU nor its other work for long. Between two pieces it pauses `PAUSES` times as long.
 const VERIFY_EVERY: i64 = 50_000_000;
+const PIECE: i64 = 50_000;
+const PAUSES: i64 = 10;
 
 impl PollerWatch {
     pub fn new() -> PollerWatch {
-        PollerWatch { lacking: Vec::new(), verify_at: 0 }
+        PollerWatch { lacking: Vec::new(), verify_at: 0, verify_from: 0 }
     }
 
     /// Polls for nodes without a watcher, and calls a watcher for them. True: a goroutine has become ready.
@@ -48,15 +53,38 @@ impl PollerWatch {
             }
         }
         if now >= self.verify_at {
-            netpoll::verify();
-            self.verify_at = now + VERIFY_EVERY.max(10 * (time::now() - now));
+            self.verify();
         }
         found
     }
 
-    /// Whether every file that is waited for is looked after without sysmon.
-    pub fn may_sleep(rt: &Runtime) -> bool {
-        rt.nodes.iter().all(|n| ensure_watched(rt, n) && !lacks_watcher(rt, n))
-            && !(rt.polls.load(Ordering::Acquire) && netpoll::verify())
+    /// Verifies for `PIECE`.
+    fn verify(&mut self) {
+        let began = time::now();
+        let next = netpoll::verify(self.verify_from, began + PIECE);
+        self.verify_from = next.unwrap_or(0);
+        let now = time::now();
+        let pause = PAUSES * (now - began);
+        self.verify_at = now + if next.is_some() { pause } else { VERIFY_EVERY.max(pause) };
+    }
+
+    /// When sysmon goes on verifying, in ns; `i64::MAX`: no pass is under way.
+    pub fn next(&self) -> i64 {
+        if self.verify_from == 0 { i64::MAX } else { self.verify_at }
+    }
+
+    /// Whether every file that is waited for is looked after without sysmon. If there are waits to verify, sysmon begins
+    /// the next pass at its next check.
+    pub fn may_sleep(&mut self, rt: &Runtime) -> bool {
+        let is_watched = rt.nodes.iter().all(|n| ensure_watched(rt, n) && !lacks_watcher(rt, n));
+        let verifies =
+            rt.polls.load(Ordering::Acquire) && (self.verify_from != 0 || netpoll::is_to_verify());
+        if !verifies {
+            return is_watched;
+        }
+        if self.verify_from == 0 {
+            self.verify_at = 0;
+        }
+        false
     }
 }

@@ -249,19 +249,20 @@ impl Sysmon {
     }
 
     /// Whether nothing will need sysmon before a P is started.
-    fn may_sleep_deep(&self, rt: &Runtime, now: i64) -> bool {
+    fn may_sleep_deep(&mut self, rt: &Runtime, now: i64) -> bool {
         let long_idle = self.idle_since.is_some_and(|since| now - since >= DEEP_AFTER);
         // If an M is wanted, work may wait for it.
         let waits = rt.ms_wanted.load(Ordering::Relaxed) || !rt.aside.is_empty();
         // For a timer that is due the timer watcher is about to wake, or needs help.
         let due = timers::next_of_idle_ps() <= now;
-        long_idle && !waits && !due && PollerWatch::may_sleep(rt)
+        long_idle && !waits && !due && self.poller.may_sleep(rt)
     }
 
     /// Sleeps until the next check. `gangs`: when a gang must be looked at, in ns.
     fn sleep(&self, rt: &Runtime, note: u32, now: i64, gangs: i64) {
         let next = self.seen.iter().map(|s| s.next).min().unwrap_or(i64::MAX);
-        let until = next.min(next_timer(rt)).min(next_placed(rt)).min(gangs).max(now + SHORTEST);
+        let next = next.min(next_timer(rt)).min(next_placed(rt)).min(gangs);
+        let until = next.min(self.poller.next()).max(now + SHORTEST);
         let until = until.min(now + self.delay);
         rt.sysmon.next_check_at(until);
         rt.sysmon.service.sleep(note, until);
