@@ -347,6 +347,8 @@ pub unsafe extern "C" fn gs_cancel(g: *mut gs_g) -> c_int {
 /// 0. Goroutines and plain threads. The counterpart of pthread_setcancelstate.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_cancel_disable() -> c_int {
+    // The signal handler changes the goroutine's flags too.
+    let _call = Entered::without_giving_way();
     cancel::disable();
     0
 }
@@ -358,6 +360,7 @@ pub extern "C" fn gs_cancel_disable() -> c_int {
 /// Goroutines and plain threads.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_cancel_enable() -> c_int {
+    let _call = Entered::without_giving_way();
     cancel::enable()
 }
 

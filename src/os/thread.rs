@@ -122,13 +122,14 @@ fn block_signals() -> SignalMask {
 }
 
 /// Names the calling thread (15 characters at most), turns pthread_cancel(3) off on it for good, and asks the kernel
-/// for exact timeouts on it.
+/// for exact timeouts on it. For a thread that has just begun.
 pub fn set_up_current(name: &core::ffi::CStr) {
     // pthread_cancel(3) is off for good: only the library ends the thread.
     core::mem::forget(NoCancel::new());
     // SAFETY: the name is a C string, which concerns this thread only.
     unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
     set_slack(1);
+    keep_turns_to_itself();
 }
 
 /// While this lives pthread_cancel(3) doesn't end the calling thread, because goroutines run on it, or it holds
@@ -199,8 +200,29 @@ pub enum Turns {
 }
 
 /// Asks the kernel for such turns for a thread that the library has started. `id`: as of [`id`]; 0: the calling thread.
-/// Kernels before 6.12 ignore this, and then a thread that wakes may wait for 4 ms behind a thread that computes.
+/// Kernels before 6.12 ignore this, and then a thread that wakes may wait for 4 ms behind a thread that computes. A policy
+/// that the user has set, or sets meanwhile, stays.
 pub fn ask_for_turns(id: i32, turns: Turns) {
+    change_attributes(id, |attributes| set_turns(attributes, turns));
+}
+
+fn set_turns(attributes: &mut libc::sched_attr, turns: Turns) {
+    // The user may have set another policy since the attributes were read.
+    attributes.sched_flags |= libc::SCHED_FLAG_KEEP_POLICY as u64;
+    attributes.sched_runtime = match turns {
+        Turns::Short => 100_000,
+        Turns::Usual => 0,
+    };
+}
+
+/// At the start of a thread: threads that it starts don't inherit its turns.
+fn keep_turns_to_itself() {
+    change_attributes(0, |a| a.sched_flags |= libc::SCHED_FLAG_RESET_ON_FORK as u64);
+}
+
+/// Changes scheduling attributes of a thread, if its policy is the usual one. Not with a negative nice value, which
+/// `SCHED_RESET_ON_FORK` would take from the threads that this thread starts.
+fn change_attributes(id: i32, change: impl FnOnce(&mut libc::sched_attr)) {
     let _errno = super::KeepErrno::new();
     let size = size_of::<libc::sched_attr>() as u32;
     // SAFETY: all bytes zero are valid; it has only numbers.
@@ -213,13 +235,7 @@ pub fn ask_for_turns(id: i32, turns: Turns) {
             && attributes.sched_nice >= 0
         {
             attributes.size = size;
-            // Threads that this thread starts don't inherit the setting. (The flag would also reset a negative nice
-            // value in them, so a thread with a negative value doesn't ask.)
-            attributes.sched_flags |= libc::SCHED_FLAG_RESET_ON_FORK as u64;
-            attributes.sched_runtime = match turns {
-                Turns::Short => 100_000,
-                Turns::Usual => 0,
-            };
+            change(&mut attributes);
             libc::syscall(libc::SYS_sched_setattr, id, &raw const attributes, 0);
         }
     }
@@ -443,4 +459,27 @@ unsafe extern "C" {
 pub fn exit_process() -> ! {
     // SAFETY: no preconditions.
     unsafe { libc::exit(0) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_policy_that_is_set_while_turns_are_asked_for_stays() {
+        let thread = std::thread::spawn(|| {
+            let set_batch = || {
+                let param = libc::sched_param { sched_priority: 0 };
+                // SAFETY: concerns the calling thread only.
+                unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &param) }
+            };
+            change_attributes(0, |attributes| {
+                assert_eq!(set_batch(), 0);
+                set_turns(attributes, Turns::Short);
+            });
+            // SAFETY: concerns the calling thread only.
+            assert_eq!(unsafe { libc::sched_getscheduler(0) }, libc::SCHED_BATCH);
+        });
+        thread.join().expect("the policy stays");
+    }
 }

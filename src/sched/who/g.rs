@@ -2,7 +2,7 @@
 
 use super::gang::Gang;
 use super::group::Group;
-use super::m::M;
+use super::m::{self, M};
 use super::task::GoFn;
 use super::values::Values;
 use super::waiter::{ParkRequest, Parker, WaitQueue, Why};
@@ -221,7 +221,15 @@ impl G {
         self.flags.get() & flag != 0
     }
 
+    /// Only the owner, inside the library: in the user's code the preemption signal may come between the read and the
+    /// write, and its handler changes flags too.
+    #[inline]
     pub fn set_flag(&self, flag: u32, on: bool) {
+        debug_assert!(
+            !m::current().is_some_and(|m| m.outside.load(Ordering::Relaxed) == m::OUTSIDE
+                && m.curg.get() == &raw const *self),
+            "flags change inside the library"
+        );
         let flags = self.flags.get();
         self.flags.set(if on { flags | flag } else { flags & !flag });
     }
