@@ -12,7 +12,7 @@
 typedef void workload_fn(int64_t n);
 
 workload_fn spawn_join, spawn_batch, yield2, yield1k, pingpong, chan_buf, mpmc, mutex, rwmutex, select4, skynet, ring, sieve,
-    fib27, timers, memory, syscalls, echo, files, timer, preempt, wake, idle, latency, gang;
+    fib27, timers, memory, syscalls, echo, files, timer, preempt, wake, writers, idle, latency, gang;
 
 /* A figure is named after its workload; a second one has a suffix: "timers.cpu". */
 void report(const char *figure, double value, const char *unit);

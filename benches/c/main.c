@@ -37,6 +37,7 @@ static const struct workload workloads[] = {
     {"timer", timer, 1000, "sleeps", false},
     {"preempt", preempt, 200, "sleeps", false},
     {"wake", wake, 2000, "wakes", false},
+    {"writers", writers, 500, "bytes from each kind of writer", false},
     {"idle", idle, 3000, "ms", false},
     {"latency", latency, 200, "events for each kind of event and background", false},
     {"gang", gang, 3000, "ms for each part", true},

@@ -53,6 +53,7 @@ var workloads = []workload{
 	{"timer", timer, 1000, "sleeps", false},
 	{"preempt", preempt, 200, "sleeps", false},
 	{"wake", wake, 2000, "wakes", false},
+	{"writers", writers, 500, "bytes from each kind of writer", false},
 	{"idle", idle, 3000, "ms", false},
 	{"latency", latency, 200, "events for each kind of event and background", false},
 }
@@ -844,10 +845,11 @@ func files(n int) {
 // timer, preempt, wake, idle: how late a sleeper wakes, alone or beside an endless
 // loop, or whom another thread wakes; and what an idle runtime costs.
 
+// The name ends with what separates it from "p50".
 func reportLate(name string, late []time.Duration, unit time.Duration, unitName string) {
 	slices.Sort(late)
-	report(name+".p50", float64(late[len(late)/2])/float64(unit), unitName)
-	report(name+".p99", float64(late[len(late)*99/100])/float64(unit), unitName)
+	report(name+"p50", float64(late[len(late)/2])/float64(unit), unitName)
+	report(name+"p99", float64(late[len(late)*99/100])/float64(unit), unitName)
 }
 
 func reportLateness(name string, n int, sleep, unit time.Duration, unitName string) {
@@ -858,7 +860,7 @@ func reportLateness(name string, n int, sleep, unit time.Duration, unitName stri
 		late[i] = time.Since(start) - sleep
 		check(late[i] >= 0, name)
 	}
-	reportLate(name, late, unit, unitName)
+	reportLate(name+".", late, unit, unitName)
 }
 
 func timer(n int) { reportLateness("timer", n, 2*time.Millisecond, time.Microsecond, "us") }
@@ -896,7 +898,7 @@ func wake(n int) {
 		late[i] = time.Since(<-rung)
 		heard <- struct{}{}
 	}
-	reportLate("wake", late, time.Microsecond, "us")
+	reportLate("wake.", late, time.Microsecond, "us")
 }
 
 func idle(n int) {
