@@ -101,6 +101,10 @@ pub fn abort() -> ! {
     unsafe { libc::abort() }
 }
 
+/// The preemption signal may come at any moment in the user's code. In a model it comes only where the model says so, and
+/// many models don't tell the user's code from the library's.
+pub const HAS_SIGNALS: bool = true;
+
 /// The size of a page in bytes.
 pub const PAGE: usize = 4096;
 

@@ -38,6 +38,7 @@ pub mod mem {
 
 use crate::machine;
 
+pub const HAS_SIGNALS: bool = false;
 pub const PAGE: usize = 4096;
 
 pub fn errno_location() -> *mut i32 {
