@@ -3570,7 +3570,7 @@ public:
 
     protected:
         wait_base() noexcept = default;
-        ~wait_base() = default;
+        virtual ~wait_base() = default; // for -Wnon-virtual-dtor: nothing deletes a wait
         /// Waits. Called on the wait's own goroutine.
         virtual void wait_now() noexcept = 0;
         /// The wait's goroutine can't be started, for the reason r (a negative errno value). The coroutine continues.
