@@ -382,7 +382,7 @@ fn text_of(err: i32) -> &'static CStr {
         libc::ENOMEM => c"No memory or address space: free some, or use smaller stacks.",
         libc::EBUSY => c"In use: wait until the others are done, or undo what is done already.",
         libc::EINVAL => c"An argument makes no sense: see the function's comment in gosched.h.",
-        libc::EPIPE => c"The channel is closed, or the reader has closed the file: stop writing to it.",
+        libc::EPIPE => c"The channel is closed, or the reader has closed the file: stop using it.",
         libc::EDEADLK => c"It would wait for itself: make this call elsewhere.",
         libc::ETIMEDOUT => c"The deadline has passed: give a later one, or go on without.",
         libc::ECANCELED => c"This goroutine was cancelled, or the file was closed with gs_close: clean up and return.",
