@@ -512,19 +512,35 @@ namespace detail {
 struct nothing {
 };
 
-/// A place for what a function returns, void and references included.
+/// A place for what a function returns, void and references included. The function makes its result here: it isn't moved.
 template <class T>
 struct box {
-    std::optional<T> value;
+    union {
+        T value;
+    };
+    bool is_full = false;
+
+    box() noexcept {}
+    box(const box &) = delete;
+    box &operator=(const box &) = delete;
+    ~box()
+    {
+        if (is_full)
+            value.~T();
+    }
     template <class F>
     void fill(F &&f)
     {
-        value.emplace(std::forward<F>(f)());
+        ::new (const_cast<void *>(static_cast<const volatile void *>(std::addressof(value)))) T(std::forward<F>(f)());
+        is_full = true;
     }
-    bool full() const noexcept { return value.has_value(); }
-    T take() { return std::move(*value); }
+    bool full() const noexcept { return is_full; }
+    T take() { return std::move(value); }
     /// Not an assignment: a T needn't have one.
-    void take_from(box &o) { value.emplace(std::move(*o.value)); }
+    void take_from(box &o)
+    {
+        fill([&] { return o.take(); });
+    }
 };
 
 template <class T>
@@ -593,7 +609,7 @@ struct outcome {
 #endif
     }
 
-    /// For one call.
+    /// For one call; again if T's move constructor has thrown.
     result<T> take(const char *where)
     {
 #if GS_HPP_EXCEPTIONS
@@ -867,6 +883,7 @@ template <class T = void>
 class goroutine {
     detail::go_result<T> *state_ = nullptr;
     gs_g *g_ = nullptr;
+    static constexpr bool may_throw = std::is_object_v<T> && !std::is_nothrow_move_constructible_v<T>; // in get()
 
 public:
     using value_type = T;
@@ -910,17 +927,25 @@ public:
     }
 
     /// Waits until the goroutine has ended, and returns its result or throws its exception. The handle is empty then,
-    /// as an std::future is. If the wait fails because the caller is cancelled, the handle keeps the goroutine. Fails
-    /// with std::errc::owner_dead if the goroutine has ended with gs_exit.
+    /// as an std::future is. The handle keeps the goroutine if the wait fails because the caller is cancelled, and the
+    /// result if T's move constructor throws. Fails with std::errc::owner_dead if the goroutine has ended with gs_exit.
     result<T> get()
     {
         const int r = gs_join(g_, GS_FOREVER);
         if (__builtin_expect(r < 0, 0))
             return detail::failed<T>(r, "gs::goroutine::get");
-        detail::outcome<T> out = std::move(state_->out);
-        std::exchange(state_, nullptr)->destroy(); // the goroutine has ended, so this is the last side
-        gs_release(std::exchange(g_, nullptr));
-        return out.take("gs::goroutine::get");
+        struct last {
+            goroutine &of;
+            int in_flight = may_throw ? std::uncaught_exceptions() : 0;
+            ~last()
+            {
+                if (may_throw && of.state_->out.value.full() && std::uncaught_exceptions() > in_flight)
+                    return;
+                std::exchange(of.state_, nullptr)->destroy(); // the goroutine has ended, so this is the last side
+                gs_release(std::exchange(of.g_, nullptr));
+            }
+        } at_end{*this};
+        return state_->out.take("gs::goroutine::get");
     }
 
     /// Cancels the goroutine: each of its calls that would block, now or later, fails with
@@ -1564,76 +1589,6 @@ struct is_trivially_relocatable<std::shared_ptr<T>> : std::true_type {
 };
 #endif
 
-/// The result of a receive: a value, or why there is none. Like std::optional, with a status.
-template <class T>
-class received {
-    std::optional<T> value_;
-    gs::status status_ = gs::status::closed;
-
-public:
-    using value_type = T;
-    explicit received(gs::status why) noexcept : status_(why) {}
-    explicit received(std::optional<T> &&value) noexcept(std::is_nothrow_move_constructible_v<T>)
-        : value_(std::move(value)), status_(gs::status::ok)
-    {
-    }
-
-    bool has_value() const noexcept { return value_.has_value(); }
-    explicit operator bool() const noexcept { return has_value(); }
-    /// ok, closed, again (try_recv), timed_out; without exceptions also cancelled, invalid, no_memory.
-    gs::status status() const noexcept { return status_; }
-    bool closed() const noexcept { return status_ == gs::status::closed; }
-    bool timed_out() const noexcept { return status_ == gs::status::timed_out; }
-
-    T &operator*() & noexcept { return *value_; }
-    const T &operator*() const & noexcept { return *value_; }
-    T &&operator*() && noexcept { return std::move(*value_); }
-    T *operator->() noexcept { return &*value_; }
-    const T *operator->() const noexcept { return &*value_; }
-    /// The value; fails with the error of the status if there is none.
-    T &value() &
-    {
-        check();
-        return *value_;
-    }
-    const T &value() const &
-    {
-        check();
-        return *value_;
-    }
-    T &&value() &&
-    {
-        check();
-        return std::move(*value_);
-    }
-    template <class U>
-    T value_or(U &&other) const &
-    {
-        return value_.value_or(std::forward<U>(other));
-    }
-    template <class U>
-    T value_or(U &&other) &&
-    {
-        return std::move(value_).value_or(std::forward<U>(other));
-    }
-    /// The value as an std::optional.
-    std::optional<T> optional() && { return std::move(value_); }
-
-private:
-    void check() const
-    {
-        if (!value_)
-            detail::raise(-static_cast<int>(status_), "gs::received::value");
-    }
-};
-
-template <class T>
-class chan;
-template <class T>
-class send_chan;
-template <class T>
-class recv_chan;
-
 namespace detail {
 
 enum class passing { bytes, relocated, on_heap };
@@ -1645,6 +1600,235 @@ inline constexpr passing passing_of = std::is_trivially_copyable_v<T>    ? passi
 
 template <class T>
 inline constexpr std::size_t wire_size = passing_of<T> == passing::on_heap ? sizeof(T *) : sizeof(T);
+
+/// Where a received element goes, and stays: the channel writes it here, and it isn't moved. data() is for the channel.
+/// There is an element if status_ is ok.
+template <class T, passing = passing_of<T>>
+class landing { // bytes
+    union {
+        T value_;
+    };
+
+protected:
+    gs::status status_;
+    landing() noexcept {} // the status is set before anything else is done
+    explicit landing(gs::status why) noexcept : status_(why) {}
+    void *data() noexcept { return std::addressof(value_); }
+    void put(T &&value) { ::new (data()) T(std::move(value)); }
+    T *get() const noexcept { return std::launder(const_cast<T *>(std::addressof(value_))); }
+};
+
+template <class T>
+class landing<T, passing::relocated> {
+    union {
+        T value_;
+    };
+
+    void take(landing &o) noexcept
+    {
+        status_ = o.status_;
+        if (status_ == gs::status::ok) {
+            std::memcpy(data(), o.data(), sizeof(T));
+            o.status_ = gs::status::invalid;
+        }
+    }
+    void drop() noexcept
+    {
+        if (status_ == gs::status::ok)
+            get()->~T();
+    }
+
+protected:
+    gs::status status_;
+    landing() noexcept {}
+    explicit landing(gs::status why) noexcept : status_(why) {}
+    landing(const landing &o) : status_(o.status_)
+    {
+        if (status_ == gs::status::ok)
+            ::new (data()) T(static_cast<const T &>(*o.get()));
+    }
+    landing(landing &&o) noexcept { take(o); }
+    landing &operator=(const landing &o)
+    {
+        landing copy(o);
+        return *this = std::move(copy);
+    }
+    landing &operator=(landing &&o) noexcept
+    {
+        if (this != &o) {
+            drop();
+            take(o);
+        }
+        return *this;
+    }
+    ~landing() { drop(); }
+    void *data() noexcept { return std::addressof(value_); }
+    void put(T &&value) { ::new (data()) T(std::move(value)); }
+    T *get() const noexcept { return std::launder(const_cast<T *>(std::addressof(value_))); }
+};
+
+template <class T>
+class landing<T, passing::on_heap> {
+    T *value_ = nullptr;
+
+protected:
+    gs::status status_;
+    landing() noexcept {}
+    explicit landing(gs::status why) noexcept : status_(why) {}
+    landing(const landing &o) : status_(o.status_)
+    {
+        if (status_ == gs::status::ok && (value_ = make<T>(static_cast<const T &>(*o.value_))) == nullptr)
+            status_ = gs::status::no_memory;
+    }
+    landing(landing &&o) noexcept : value_(std::exchange(o.value_, nullptr)), status_(o.status_)
+    {
+        if (o.status_ == gs::status::ok)
+            o.status_ = gs::status::invalid;
+    }
+    landing &operator=(const landing &o)
+    {
+        landing copy(o);
+        return *this = std::move(copy);
+    }
+    landing &operator=(landing &&o) noexcept
+    {
+        landing other(std::move(o));
+        std::swap(value_, other.value_);
+        std::swap(status_, other.status_);
+        return *this;
+    }
+    ~landing() { delete value_; }
+    void *data() noexcept { return &value_; }
+    void put(T &&value)
+    {
+        if ((value_ = make<T>(std::move(value))) == nullptr)
+            status_ = gs::status::no_memory;
+    }
+    T *get() const noexcept { return value_; }
+};
+
+/// A base without copies, for a T that has none.
+template <bool may_copy>
+struct copy_gate {
+};
+template <>
+struct copy_gate<false> {
+    copy_gate() = default;
+    copy_gate(const copy_gate &) = delete;
+    copy_gate(copy_gate &&) = default;
+    copy_gate &operator=(const copy_gate &) = delete;
+    copy_gate &operator=(copy_gate &&) = default;
+};
+
+struct landing_access;
+/// Of a gs::received whose status is set before anything else is done with it.
+struct landing_begun {
+};
+
+}  // namespace detail
+
+/// The result of a receive: a value, or why there is none. Like std::optional, with a status. No receive calls T's move
+/// constructor, so an exception of that constructor can't lose the value: the constructor is called where the program
+/// moves the value out of this object, which still has the value if that fails. A gs::received that was moved from may
+/// have no value.
+template <class T>
+class received : private detail::copy_gate<std::is_copy_constructible_v<T>>, private detail::landing<T> {
+    using place = detail::landing<T>;
+    friend struct detail::landing_access;
+
+public:
+    using value_type = T;
+    explicit received(detail::landing_begun) noexcept {} // for receives
+    explicit received(gs::status why) noexcept : place(why == gs::status::ok ? gs::status::invalid : why) {}
+    /// std::nullopt becomes a closed channel.
+    explicit received(std::optional<T> &&value) : place(gs::status::closed)
+    {
+        if (!value)
+            return;
+        this->put(std::move(*value));
+        if (this->status_ == gs::status::closed)
+            this->status_ = gs::status::ok;
+    }
+
+    bool has_value() const noexcept { return this->status_ == gs::status::ok; }
+    explicit operator bool() const noexcept { return has_value(); }
+    /// ok, closed, again (try_recv), timed_out; without exceptions also cancelled, invalid, no_memory.
+    gs::status status() const noexcept { return this->status_; }
+    bool closed() const noexcept { return status() == gs::status::closed; }
+    bool timed_out() const noexcept { return status() == gs::status::timed_out; }
+
+    T &operator*() & noexcept { return *this->get(); }
+    const T &operator*() const & noexcept { return *this->get(); }
+    T &&operator*() && noexcept { return std::move(*this->get()); }
+    T *operator->() noexcept { return this->get(); }
+    const T *operator->() const noexcept { return this->get(); }
+    /// The value; fails with the error of the status if there is none.
+    T &value() &
+    {
+        check();
+        return *this->get();
+    }
+    const T &value() const &
+    {
+        check();
+        return *this->get();
+    }
+    T &&value() &&
+    {
+        check();
+        return std::move(*this->get());
+    }
+    template <class U>
+    T value_or(U &&other) const &
+    {
+        return has_value() ? **this : static_cast<T>(std::forward<U>(other));
+    }
+    template <class U>
+    T value_or(U &&other) &&
+    {
+        return has_value() ? std::move(*this->get()) : static_cast<T>(std::forward<U>(other));
+    }
+    /// The value as an std::optional.
+    std::optional<T> optional() &&
+    {
+        return has_value() ? std::optional<T>(std::move(*this->get())) : std::optional<T>();
+    }
+
+private:
+    void check() const
+    {
+        if (!has_value())
+            detail::raise(-static_cast<int>(status()), "gs::received::value");
+    }
+};
+
+namespace detail {
+
+/// For a receive: into where the result will be.
+struct landing_access {
+    template <class T>
+    static void *data(received<T> &to) noexcept
+    {
+        return to.data();
+    }
+    /// What has become of the receive.
+    template <class T>
+    static void set(received<T> &to, gs::status s) noexcept
+    {
+        to.status_ = s;
+    }
+};
+
+}  // namespace detail
+
+template <class T>
+class chan;
+template <class T>
+class send_chan;
+template <class T>
+class recv_chan;
+
+namespace detail {
 
 /// An element on its way into a channel. If it isn't sent, a value that was moved goes back to where it was.
 template <class T, passing = passing_of<T>>
@@ -1745,48 +1929,6 @@ public:
     }
 };
 
-/// Where a received element goes. take() once after a receive that has succeeded, and only then.
-template <class T, passing P = passing_of<T>>
-class incoming {
-    alignas(T) unsigned char bytes_[sizeof(T)];
-
-public:
-    void *data() noexcept { return bytes_; }
-    std::optional<T> take()
-    {
-        T *v = std::launder(reinterpret_cast<T *>(bytes_));
-        struct last { // also if the move throws
-            T *value;
-            ~last()
-            {
-                if constexpr (P == passing::relocated)
-                    value->~T();
-            }
-        } at_end{v};
-        return std::optional<T>(std::in_place, std::move(*v));
-    }
-    /// Called instead of take(): destroys the element.
-    void drop() noexcept
-    {
-        if constexpr (P == passing::relocated)
-            std::launder(reinterpret_cast<T *>(bytes_))->~T();
-    }
-};
-
-template <class T>
-class incoming<T, passing::on_heap> {
-    T *value_ = nullptr;
-
-public:
-    void *data() noexcept { return &value_; }
-    std::optional<T> take()
-    {
-        std::unique_ptr<T> v(value_);
-        return std::optional<T>(std::in_place, std::move(*v));
-    }
-    void drop() noexcept { delete value_; }
-};
-
 /// What the handles of a channel share. The last one destroys what is in the channel, and frees it.
 struct chan_block {
     gs_chan *c;
@@ -1808,13 +1950,23 @@ struct chan_block {
 };
 
 template <class T>
+inline received<T> recv(gs_chan *c, gs_deadline at, const char *where)
+{
+    received<T> in{landing_begun()};
+    const int r = gs_chan_recv(c, landing_access::data(in), at);
+    if (__builtin_expect(r == 0, 1)) {
+        landing_access::set(in, status::ok);
+        return in;
+    }
+    landing_access::set(in, status::invalid);
+    landing_access::set(in, status_of(r, where));
+    return in;
+}
+
+template <class T>
 inline void drain(gs_chan *c)
 {
-    for (;;) {
-        incoming<T> in;
-        if (gs_chan_recv(c, in.data(), GS_NOWAIT) != 0)
-            return;
-        in.drop();
+    while (recv<T>(c, GS_NOWAIT, "gs::chan").has_value()) {
     }
 }
 
@@ -1911,16 +2063,6 @@ inline int send(gs_chan *c, V &&v, gs_deadline at)
     }
 }
 
-template <class T>
-inline received<T> recv(gs_chan *c, gs_deadline at, const char *where)
-{
-    incoming<T> in;
-    const int r = gs_chan_recv(c, in.data(), at);
-    if (__builtin_expect(r == 0, 1))
-        return received<T>(in.take());
-    return received<T>(status_of(r, where));
-}
-
 /// The operations of a channel that can be sent to.
 template <class Self, class T>
 class sending {
@@ -1970,6 +2112,9 @@ public:
     result<void> close() const { return done(gs_chan_close(c()), "gs::chan::close"); }
 };
 
+/// Bytes of an iterator up to which the end of a channel's range is an iterator too.
+inline constexpr std::size_t large_iterator = 16384;
+
 /// The operations of a channel that can be received from.
 template <class Self, class T>
 class receiving {
@@ -1990,12 +2135,14 @@ public:
         return detail::recv<T>(c(), deadline(at).native(), "gs::chan::recv_until");
     }
 
+    struct sentinel;
     /// Of `for (T v : ch)`, which receives until the channel is closed and drained. (Without exceptions also until
     /// the goroutine is cancelled.) With C++20 a channel of assignable elements is an std::ranges::input_range.
     class iterator {
         gs_chan *c_ = nullptr;
         mutable received<T> value_{status::closed}; // for *it of a const iterator, as C++20's ranges ask for
         friend class receiving;
+        friend struct sentinel;
         explicit iterator(gs_chan *c) : c_(c), value_(detail::recv<T>(c, GS_FOREVER, "gs::chan::recv")) {}
 
     public:
@@ -2030,15 +2177,19 @@ public:
         }
         friend bool operator!=(const iterator &a, const iterator &b) noexcept { return !(a == b); }
     };
-    /// The end of a range whose elements can't be copied: C++20's ranges want an end that can be copied.
+    /// The end of a range whose elements can't be copied, since C++20's ranges want an end that can be copied. Also the end
+    /// of a range whose elements are large: an iterator has room for an element, and a goroutine's stack is small.
     struct sentinel {
-        friend bool operator==(const iterator &it, sentinel) noexcept { return it == iterator(); }
-        friend bool operator!=(const iterator &it, sentinel) noexcept { return it != iterator(); }
+        friend bool operator==(const iterator &it, sentinel) noexcept { return at_end(it); }
+        friend bool operator!=(const iterator &it, sentinel) noexcept { return !at_end(it); }
+
+    private:
+        static bool at_end(const iterator &it) noexcept { return !it.value_.has_value(); }
     };
     iterator begin() const { return iterator(c()); }
     auto end() const // deduced at its use: T may be incomplete until then
     {
-        return std::conditional_t<std::is_copy_constructible_v<T>, iterator, sentinel>();
+        return std::conditional_t<std::is_copy_constructible_v<T> && sizeof(iterator) <= large_iterator, iterator, sentinel>();
     }
 };
 
@@ -2208,22 +2359,24 @@ template <class C, class F>
 class recv_case : public case_base {
     using T = typename C::value_type;
     gs_chan *c_;
-    incoming<T> in_;
+    received<T> in_{status::closed};
     F &f_;
 
 public:
     static constexpr bool is_op = true;
     recv_case(const C &c, F &f) noexcept : c_(c.native_handle()), f_(f) {}
-    void fill(gs_case &k) noexcept { k = gs_case{c_, in_.data(), GS_RECV, 0}; }
+    void fill(gs_case &k) noexcept { k = gs_case{c_, landing_access::data(in_), GS_RECV, 0}; }
     int finish(int r)
     {
+        if (r == 0)
+            landing_access::set(in_, status::ok);
         if constexpr (takes_received<F, T>()) {
-            f_(r == 0 ? received<T>(in_.take()) : received<T>(status::closed));
+            f_(std::move(in_));
         } else {
             static_assert(std::is_invocable_v<F &, T>, "the function takes a T or a gs::received<T>");
             if (r < 0)
                 return r;
-            f_(*in_.take());
+            f_(*std::move(in_));
         }
         return 0;
     }
@@ -2413,6 +2566,10 @@ class selector {
         {
             if (r < 0)
                 this->on = false;
+            struct last { // the element goes when the function has returned
+                decltype(now) &op;
+                ~last() { op.reset(); }
+            } at_end{now};
             return now->finish(r);
         }
     };
@@ -3907,24 +4064,20 @@ namespace detail {
 template <class T>
 class recv_wait final : public executor::wait_base {
     recv_chan<T> c_;
-    incoming<T> in_;
+    received<T> in_{status::closed};
     int r_ = 0;
 
-    void wait_now() noexcept override { r_ = gs_chan_recv(c_.native_handle(), in_.data(), GS_FOREVER); }
+    int receive(gs_deadline at) noexcept { return r_ = gs_chan_recv(c_.native_handle(), landing_access::data(in_), at); }
+    void wait_now() noexcept override { (void)receive(GS_FOREVER); }
     void not_started(int r) noexcept override { r_ = r; }
 
 public:
     explicit recv_wait(recv_chan<T> c) noexcept : c_(std::move(c)) {}
-    bool await_ready() noexcept
-    {
-        r_ = gs_chan_recv(c_.native_handle(), in_.data(), GS_NOWAIT);
-        return r_ != -EAGAIN;
-    }
+    bool await_ready() noexcept { return receive(GS_NOWAIT) != -EAGAIN; }
     received<T> await_resume()
     {
-        if (r_ == 0)
-            return received<T>(in_.take());
-        return received<T>(status_of(r_, "gs::recv"));
+        landing_access::set(in_, status_of(r_, "gs::recv"));
+        return std::move(in_);
     }
 };
 

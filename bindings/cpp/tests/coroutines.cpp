@@ -350,11 +350,12 @@ static gs::task<int> fixed_ones()
 
 /// Its move throws.
 struct Stuck {
+    static inline std::atomic<bool> all{false};
     bool moves = true;
     Stuck() = default;
     Stuck(Stuck &&o) : moves(o.moves)
     {
-        if (!moves)
+        if (!moves || all)
             throw std::runtime_error("stuck");
     }
 };
@@ -363,6 +364,25 @@ static gs::task<Stuck> stuck(Stuck &where, bool moves)
 {
     where.moves = moves;
     co_return std::move(where);
+}
+
+static gs::task<int> receives_stuck(gs::chan<Stuck> c)
+{
+    int arrived = 0;
+    while (const auto v = co_await gs::recv(c))
+        arrived += v->moves;
+    co_return arrived;
+}
+
+GO_TEST("a receive doesn't move the value")
+{
+    gs::chan<Stuck> c(2);
+    for (int i = 0; i < 2; i++)
+        c.send(Stuck());
+    c.close();
+    Stuck::all = true;
+    CHECK(gs::sync_wait(receives_stuck(c)) == 2);
+    Stuck::all = false;
 }
 
 GO_TEST("results that can't be assigned, or not be moved")

@@ -179,6 +179,33 @@ GO_TEST("get rethrows the exception, once")
     CHECK(code_of([&] { g.cancel(); }) == std::errc::invalid_argument);
 }
 
+/// It can be moved, but the move throws if the object says so.
+struct Reluctant {
+    bool *throws;
+    explicit Reluctant(bool *t) : throws(t) {}
+    Reluctant(Reluctant &&o) : throws(o.throws)
+    {
+        if (*throws)
+            throw std::runtime_error("it can't be moved");
+    }
+};
+
+GO_TEST("a get whose result can't be moved keeps the result")
+{
+    bool throws = true;
+    auto g = gs::go([&] { return Reluctant(&throws); });
+    for (int i = 0; i < 2; i++) {
+        CHECK_THROWS_WITH_AS(g.get(), "it can't be moved", std::runtime_error);
+        CHECK(g.valid());
+    }
+    throws = false;
+    CHECK(g.get().throws == &throws);
+    CHECK_FALSE(g.valid());
+    auto fails = gs::go([]() -> Reluctant { throw 5; });
+    CHECK_THROWS_AS(fails.get(), int);
+    CHECK_FALSE(fails.valid());
+}
+
 GO_TEST("join with a limit")
 {
     gs::chan<int> go_on;
@@ -721,29 +748,147 @@ struct is_trivially_relocatable<FailingMoves> : std::true_type {
 };
 }  // namespace gs
 
-TEST_CASE_TEMPLATE("what a value's move throws leaves the call, and each value is destroyed once", T, Failing, FailingMoves)
+TEST_CASE_TEMPLATE("what a value's move throws leaves the send, and no receive moves the value", T, Failing, FailingMoves)
 {
     gs::run([] {
-        gs::chan<T> c(3);
+        gs::chan<T> c(9);
         T kept(9);
-        for (int i = 1; i <= 2; i++) {
-            Failing::fails = i;
-            CHECK_THROWS_AS(c.send(std::move(kept)), std::runtime_error);
-            Failing::fails = 0;
-            for (int n = 0; n < 3; n++)
-                c.send(T(n));
-            auto it = c.begin();
-            Failing::fails = i;
-            CHECK_THROWS_AS(++it, std::runtime_error);
-            CHECK(it == decltype(it)());
-            Failing::fails = i;
-            CHECK_THROWS_AS(c.recv(), std::runtime_error);
-            Failing::fails = 0;
-        }
+        Failing::fails = 1;
+        CHECK_THROWS_AS(c.send(std::move(kept)), std::runtime_error);
+        Failing::fails = 0;
+        CHECK(kept.value == 9);
         CHECK(c.size() == 0);
-        CHECK(Failing::alive == 1);
+        for (int n = 0; n < 9; n++)
+            c.send(T(n));
+        c.close();
+        Failing::fails = 100; // each copy and each move throws
+        int next = 0;
+        const auto arrives = [&](const gs::received<T> &v) {
+            REQUIRE(v);
+            CHECK(v->value == next++);
+        };
+        arrives(c.recv());
+        arrives(c.try_recv());
+        arrives(c.recv_for(1min));
+        gs::select(gs::recv(c, [&](gs::received<T> v) { arrives(v); }));
+        gs::select(gs::recv(c, [&](const T &v) { CHECK(v.value == next++); }));
+        gs::selector s;
+        s.recv(c, [&](gs::received<T> v) {
+            CHECK(Failing::alive == 1 + 9 - next); // kept, this value, and those in the channel
+            arrives(v);
+        });
+        s.select();
+        CHECK(Failing::alive == 1 + 9 - next);
+
+        // The exception comes where the value is moved out, and the value stays.
+        gs::received<T> v = c.recv(), w = std::move(v);
+        CHECK_FALSE(v);
+        arrives(w);
+        CHECK_THROWS_AS((void)*std::move(w).optional(), std::runtime_error);
+        CHECK_THROWS_AS((void)std::move(w).value_or(T(1)), std::runtime_error);
+        CHECK_THROWS_AS(gs::received<T>{w}, std::runtime_error);
+        CHECK(w->value == 6);
+        Failing::fails = 0;
+        const T moved = *std::move(w);
+        CHECK(moved.value == 6);
+
+        // The function's own parameter is moved. That exception leaves select.
+        Failing::fails = 1;
+        CHECK_THROWS_AS(gs::select(gs::recv(c, [](T) { CHECK(false); })), std::runtime_error);
+        next++;
+        Failing::fails = 100;
+        for (T &left : c)
+            CHECK(left.value == next++);
+        CHECK(next == 9);
+        Failing::fails = 0;
     });
     CHECK(Failing::alive == 0);
+}
+
+GO_TEST("a gs::received is copied, moved and assigned as its value is")
+{
+    gs::chan<std::string> c(3);
+    c.send("a string that is too long to lie within the object");
+    c.send("two");
+    gs::received<std::string> a = c.recv(), b = a, none(gs::status::closed);
+    CHECK(*b == *a);
+    none = a;
+    CHECK(*none == *a);
+    a = c.recv();
+    CHECK(*a == "two");
+    b = std::move(a);
+    CHECK(*b == "two");
+    CHECK_FALSE(a);
+    CHECK(code_of([&] { (void)a.value(); }) == std::errc::invalid_argument);
+    a = c.try_recv();
+    CHECK(a.status() == gs::status::again);
+    b = a;
+    CHECK(b.status() == gs::status::again);
+    CHECK(*gs::received<std::string>(std::optional<std::string>("given")) == "given");
+    CHECK(gs::received<std::string>(std::optional<std::string>()).closed());
+    CHECK_FALSE(gs::received<int>(gs::status::ok));
+
+    gs::chan<std::shared_ptr<int>> d(1);
+    d.send(std::make_shared<int>(4));
+    gs::received<std::shared_ptr<int>> p = d.recv(), q = p, r = d.try_recv();
+    CHECK(p->use_count() == 2);
+    r = q;
+    CHECK(q->use_count() == 3);
+    p = std::move(r);
+    CHECK(q->use_count() == 2);
+    CHECK_FALSE(r);
+    q = gs::received<std::shared_ptr<int>>(gs::status::closed);
+    CHECK(p->use_count() == 1);
+    CHECK(*p.value().get() == 4);
+
+    using copied = gs::received<Counted>;
+    static_assert(!std::is_copy_constructible_v<copied> && !std::is_copy_assignable_v<copied>);
+    static_assert(std::is_nothrow_move_constructible_v<copied> && std::is_nothrow_move_assignable_v<copied>);
+    static_assert(!std::is_copy_constructible_v<gs::received<std::unique_ptr<int>>>);
+    static_assert(std::is_trivially_copyable_v<gs::received<int>>);
+}
+
+/// Bytes of an element that a goroutine's stack of 240 KiB has room for once, with the calls.
+struct Huge {
+    char bytes[150'000];
+    int n;
+};
+
+GO_TEST("a stack that has room for one element is enough for a receive")
+{
+    gs::chan<Huge> c(6);
+    auto sender = gs::go([c] {
+        auto h = std::make_unique<Huge>();
+        for (h->n = 0; h->n < 6; h->n++)
+            c.send(*h);
+        c.close();
+    });
+    int next = 0;
+    gs::go([&] {
+        const auto v = c.recv();
+        CHECK(v->n == next++);
+    }).get();
+    gs::go([&] {
+        const auto v = c.recv_for(1min);
+        CHECK(v->n == next++);
+    }).get();
+    gs::go([&] { gs::select(gs::recv(c, [&](const Huge &h) { CHECK(h.n == next++); })); }).get();
+    gs::go([&] {
+        gs::selector s;
+        s.recv(c, [&](gs::received<Huge> &&v) { CHECK(v->n == next++); });
+        s.select();
+    }).get();
+    gs::go([&] {
+        for (const Huge &h : c)
+            CHECK(h.n == next++);
+    }).get();
+    CHECK(next == 6);
+    sender.get();
+    auto result = gs::go([] { return Huge{{}, 7}; });
+    gs::go([&] {
+        const Huge h = result.get();
+        CHECK(h.n == 7);
+    }).get();
 }
 
 TEST_CASE("values left in a channel are destroyed without being copied")
@@ -986,6 +1131,12 @@ GO_TEST("select on closed channels")
     gs::select(gs::recv(c, [&](auto v) { told = !v.has_value(); }));
     CHECK(told);
     CHECK(code_of([&] { gs::select(gs::recv(c, [](int) {})); }) == std::errc::broken_pipe);
+    try { // the message is for a reader as well
+        gs::select(gs::recv(c, [](int) {}));
+    } catch (const gs::error &e) {
+        CHECK(std::string(e.what()).find("The channel is closed") != std::string::npos);
+        CHECK(std::string(e.what()).find("writ") == std::string::npos);
+    }
     auto p = std::make_unique<int>(3);
     gs::chan<std::unique_ptr<int>> d;
     d.close();
