@@ -629,6 +629,25 @@ struct outcome {
     }
 };
 
+/// Calls f at the end of a scope that takes what is in an outcome, unless T's move constructor has thrown: it stays then.
+template <class T, class F>
+class when_taken {
+    static constexpr bool may_throw = std::is_object_v<T> && !std::is_nothrow_move_constructible_v<T>;
+    const outcome<T> &out_;
+    F f_;
+    int in_flight_ = may_throw ? std::uncaught_exceptions() : 0;
+
+public:
+    when_taken(const outcome<T> &out, F f) : out_(out), f_(std::move(f)) {}
+    when_taken(const when_taken &) = delete;
+    when_taken &operator=(const when_taken &) = delete;
+    ~when_taken()
+    {
+        if (!may_throw || !out_.value.full() || std::uncaught_exceptions() <= in_flight_)
+            f_();
+    }
+};
+
 #if GS_HPP_EXCEPTIONS
 /// Whether the exception is the one that unwinds a cancelled goroutine.
 inline bool is_cancel(const std::exception_ptr &thrown) noexcept
@@ -883,7 +902,6 @@ template <class T = void>
 class goroutine {
     detail::go_result<T> *state_ = nullptr;
     gs_g *g_ = nullptr;
-    static constexpr bool may_throw = std::is_object_v<T> && !std::is_nothrow_move_constructible_v<T>; // in get()
 
 public:
     using value_type = T;
@@ -934,17 +952,10 @@ public:
         const int r = gs_join(g_, GS_FOREVER);
         if (__builtin_expect(r < 0, 0))
             return detail::failed<T>(r, "gs::goroutine::get");
-        struct last {
-            goroutine &of;
-            int in_flight = may_throw ? std::uncaught_exceptions() : 0;
-            ~last()
-            {
-                if (may_throw && of.state_->out.value.full() && std::uncaught_exceptions() > in_flight)
-                    return;
-                std::exchange(of.state_, nullptr)->destroy(); // the goroutine has ended, so this is the last side
-                gs_release(std::exchange(of.g_, nullptr));
-            }
-        } at_end{*this};
+        detail::when_taken at_end(state_->out, [this] {
+            std::exchange(state_, nullptr)->destroy(); // the goroutine has ended, so this is the last side
+            gs_release(std::exchange(g_, nullptr));
+        });
         return state_->out.take("gs::goroutine::get");
     }
 
@@ -1187,6 +1198,81 @@ public:
     }
     void unlock_shared() { detail::must(gs_rwmutex_runlock(&m_), "gs::shared_mutex::unlock_shared"); }
     native_handle_type native_handle() noexcept { return &m_; }
+};
+
+namespace detail {
+
+/// Who runs: a number that only this goroutine, or this plain thread, has. Not inlined: the compiler would keep the
+/// address of the thread-local across a switch to another thread.
+__attribute__((noinline)) inline std::uint64_t who() noexcept
+{
+    alignas(2) static thread_local char place;
+    const gs_g *g = gs_self();
+    return g != nullptr ? gs_id(g) * 2 + 1 : static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(&place));
+}
+
+}  // namespace detail
+
+/// A mutex that the goroutine which has locked it may lock again: std::recursive_mutex, and its timed kind. It is free
+/// when it was unlocked as often as it was locked. Owned by a goroutine, on whatever thread that runs, or by a plain
+/// thread. Never ended by a cancel.
+class recursive_mutex {
+    mutex m_;
+    std::atomic<std::uint64_t> owner_{0};
+    std::uint32_t times_ = 0; // of the owner
+
+    /// Whether the caller has locked it already. Only the caller itself writes its own number, so no order is needed.
+    bool is_mine() const noexcept { return owner_.load(std::memory_order_relaxed) == detail::who(); }
+    bool again() noexcept { return times_ != std::numeric_limits<std::uint32_t>::max() && ++times_ != 0; }
+    bool first(bool locked) noexcept
+    {
+        if (locked) {
+            owner_.store(detail::who(), std::memory_order_relaxed);
+            times_ = 1;
+        }
+        return locked;
+    }
+
+public:
+    using native_handle_type = gs_mutex *;
+    constexpr recursive_mutex() noexcept = default;
+    recursive_mutex(const recursive_mutex &) = delete;
+    recursive_mutex &operator=(const recursive_mutex &) = delete;
+
+    /// Fails with std::errc::resource_unavailable_try_again if its owner has locked it 4,294,967,295 times already.
+    void lock()
+    {
+        if (is_mine()) {
+            if (!again())
+                detail::raise(-EAGAIN, "gs::recursive_mutex::lock");
+            return;
+        }
+        m_.lock();
+        (void)first(true);
+    }
+    [[nodiscard]] bool try_lock() noexcept { return is_mine() ? again() : first(m_.try_lock()); }
+    /// false: not locked, the time is up.
+    template <class Rep, class Period>
+    [[nodiscard]] bool try_lock_for(const std::chrono::duration<Rep, Period> &d)
+    {
+        return is_mine() ? again() : first(m_.try_lock_for(d));
+    }
+    template <class Clock, class Duration>
+    [[nodiscard]] bool try_lock_until(const std::chrono::time_point<Clock, Duration> &at)
+    {
+        return is_mine() ? again() : first(m_.try_lock_until(at));
+    }
+    /// Misuse if the caller isn't the owner.
+    void unlock()
+    {
+        if (!is_mine())
+            detail::raise(-EPERM, "gs::recursive_mutex::unlock");
+        if (--times_ > 0)
+            return;
+        owner_.store(0, std::memory_order_relaxed);
+        m_.unlock();
+    }
+    native_handle_type native_handle() noexcept { return m_.native_handle(); }
 };
 
 /// sync.Cond, for std::unique_lock<gs::mutex>. The lock is held again when a wait returns or throws. A wait fails
@@ -1534,14 +1620,7 @@ public:
 class once {
     mutex m_;
     std::atomic<bool> done_{false};
-    std::atomic<const void *> by_{nullptr}; // the caller that runs f
-
-    __attribute__((noinline)) static const void *self() noexcept
-    {
-        static thread_local char place;
-        const void *g = gs_self();
-        return g != nullptr ? g : &place;
-    }
+    std::atomic<std::uint64_t> by_{0}; // the caller that runs f
 
 public:
     constexpr once() noexcept = default;
@@ -1554,16 +1633,16 @@ public:
     {
         if (done_.load(std::memory_order_acquire)) // with the store below: what f did is visible
             return result<void>();
-        if (by_.load(std::memory_order_relaxed) == self()) // only the caller itself writes its own address
+        if (by_.load(std::memory_order_relaxed) == detail::who()) // only the caller itself writes its own number
             return detail::failed<void>(-EDEADLK, "gs::once::call");
         std::lock_guard<mutex> guard(m_);
         if (done_.load(std::memory_order_relaxed))
             return result<void>();
         struct leave {
-            std::atomic<const void *> &by;
-            ~leave() { by.store(nullptr, std::memory_order_relaxed); }
+            std::atomic<std::uint64_t> &by;
+            ~leave() { by.store(0, std::memory_order_relaxed); }
         } at_end{by_};
-        by_.store(self(), std::memory_order_relaxed);
+        by_.store(detail::who(), std::memory_order_relaxed);
         (void)std::invoke(std::forward<F>(f), std::forward<Args>(args)...);
         done_.store(true, std::memory_order_release);
         return result<void>();

@@ -123,6 +123,13 @@ static void locks()
     CHECK(wg.wait());
 }
 
+static void recursion()
+{
+    gs::recursive_mutex m;
+    std::lock_guard<gs::recursive_mutex> one(m), two(m);
+    CHECK(!gs::go([&] { return m.try_lock(); })->get().value());
+}
+
 static void groups()
 {
     gs::task_group tg;
@@ -238,6 +245,7 @@ int main()
         goroutines();
         channels();
         locks();
+        recursion();
         groups();
         net();
         selectors();

@@ -6,6 +6,8 @@
 
 #include "gosched.hpp"
 
+#include <vector>
+
 #define GO_TEST_OF(name, function)     \
     static void function();            \
     TEST_CASE(name)                    \
@@ -38,6 +40,30 @@ struct Counted {
     }
     ~Counted() { alive--; }
 };
+
+/// The code of the gs::error that f throws.
+template <class F>
+std::error_code code_of(F &&f)
+{
+    try {
+        f();
+    } catch (const gs::error &e) {
+        CHECK(e.code().category() == gs::category());
+        return e.code();
+    }
+    return {};
+}
+
+/// Runs f(0) to f(29) as goroutines, and waits for them.
+template <class F>
+void many_of(F f)
+{
+    std::vector<gs::goroutine<void>> all;
+    for (int i = 0; i < 30; i++)
+        all.push_back(gs::go(f, i));
+    for (auto &g : all)
+        g.get();
+}
 
 /// Anything that may move the goroutine to another thread.
 inline void go_elsewhere(int i)

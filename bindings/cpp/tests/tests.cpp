@@ -1,4 +1,4 @@
-// Everything but coroutines and -fno-exceptions.
+// Goroutines, channels, select, locks, groups, timers and sockets.
 #include "test.h"
 
 #include <any>
@@ -19,19 +19,6 @@
 #include <unistd.h>
 
 using namespace std::chrono_literals;
-
-/// The code of the gs::error that f throws.
-template <class F>
-static std::error_code code_of(F &&f)
-{
-    try {
-        f();
-    } catch (const gs::error &e) {
-        CHECK(e.code().category() == gs::category());
-        return e.code();
-    }
-    return {};
-}
 
 /// How f ends in a process of its own: its wait status, and what it has written to standard error.
 template <class F>
@@ -389,16 +376,6 @@ TEST_CASE("an exception whose handle another exception has destroyed, and a canc
 }
 
 // ---- Exceptions, yields and migrations ----
-
-template <class F>
-static void many_of(F f)
-{
-    std::vector<gs::goroutine<void>> all;
-    for (int i = 0; i < 30; i++)
-        all.push_back(gs::go(f, i));
-    for (auto &g : all)
-        g.get();
-}
 
 GO_TEST("throw, catch and rethrow around switches")
 {
