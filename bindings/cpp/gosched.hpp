@@ -1651,6 +1651,157 @@ public:
     bool done() const noexcept { return done_.load(std::memory_order_acquire); }
 };
 
+// ---- Latches and barriers ----
+
+/// A counter that goes down to 0 once, and that any number of goroutines and plain threads wait for: std::latch. May be
+/// destroyed as soon as a wait has returned, even if the count_down that ended the wait has not returned yet.
+class latch {
+    mutable mutex m_;
+    mutable gs_cond zero_{};
+    std::ptrdiff_t left_;
+
+    int wait_by(gs_deadline at) const
+    {
+        std::lock_guard<mutex> guard(m_);
+        int r = 0;
+        while (r == 0 && left_ > 0)
+            r = gs_cond_wait(&zero_, m_.native_handle(), at);
+        return left_ > 0 ? r : 0;
+    }
+
+public:
+    static constexpr std::ptrdiff_t max() noexcept { return std::numeric_limits<std::ptrdiff_t>::max(); }
+    /// Misuse if expected is negative.
+    constexpr explicit latch(std::ptrdiff_t expected) : left_(expected)
+    {
+        if (expected < 0)
+            detail::raise(-EINVAL, "gs::latch");
+    }
+    latch(const latch &) = delete;
+    latch &operator=(const latch &) = delete;
+
+    /// Takes n off the counter. Misuse if n is negative or more than is left.
+    void count_down(std::ptrdiff_t n = 1)
+    {
+        std::lock_guard<mutex> guard(m_);
+        if (n < 0 || n > left_)
+            detail::raise(-EINVAL, "gs::latch::count_down");
+        left_ -= n;
+        if (left_ == 0)
+            (void)gs_cond_broadcast(&zero_);
+    }
+    /// Whether the counter is 0. Never wrong, unlike std::latch's.
+    [[nodiscard]] bool try_wait() const noexcept
+    {
+        std::lock_guard<mutex> guard(m_);
+        return left_ == 0;
+    }
+    /// Until the counter is 0.
+    result<void> wait() const { return detail::done(wait_by(GS_FOREVER), "gs::latch::wait"); }
+    /// false: it isn't yet.
+    template <class Rep, class Period>
+    result<bool> wait_for(const std::chrono::duration<Rep, Period> &d) const
+    {
+        return detail::in_time(wait_by(deadline(d).native()), "gs::latch::wait_for");
+    }
+    template <class Clock, class Duration>
+    result<bool> wait_until(const std::chrono::time_point<Clock, Duration> &at) const
+    {
+        return detail::in_time(wait_by(deadline(at).native()), "gs::latch::wait_until");
+    }
+    /// If the wait fails because the caller is cancelled, the counter has gone down all the same.
+    result<void> arrive_and_wait(std::ptrdiff_t n = 1)
+    {
+        count_down(n);
+        return detail::done(wait_by(GS_FOREVER), "gs::latch::arrive_and_wait");
+    }
+};
+
+namespace detail {
+struct no_completion {
+    void operator()() const noexcept {}
+};
+}  // namespace detail
+
+/// Where a fixed number of goroutines and plain threads meet again and again: std::barrier. In each phase it waits for
+/// `expected` arrivals. Then the last to arrive calls the completion function, the waits end, and the next phase begins.
+/// If the completion function throws, the program ends.
+template <class Completion = detail::no_completion>
+class barrier {
+    mutable mutex m_;
+    mutable gs_cond next_{};
+    std::uint64_t phase_ = 0;
+    std::ptrdiff_t expected_, left_; // in a phase; in this phase
+    Completion completion_;
+
+    void complete() noexcept { (void)std::invoke(completion_); }
+    std::uint64_t arrive_by(std::ptrdiff_t n, std::ptrdiff_t drop, const char *where)
+    {
+        std::unique_lock<mutex> guard(m_);
+        if (n <= 0 || n > left_)
+            detail::raise(-EINVAL, where);
+        const std::uint64_t phase = phase_;
+        expected_ -= drop;
+        left_ -= n;
+        if (left_ == 0) {
+            guard.unlock();
+            complete();
+            guard.lock();
+            left_ = expected_;
+            phase_++;
+            (void)gs_cond_broadcast(&next_);
+        }
+        return phase;
+    }
+    int wait_by(std::uint64_t phase) const
+    {
+        std::lock_guard<mutex> guard(m_);
+        int r = 0;
+        while (r == 0 && phase_ == phase)
+            r = gs_cond_wait(&next_, m_.native_handle(), GS_FOREVER);
+        return phase_ == phase ? r : 0;
+    }
+
+public:
+    /// The phase in which an arrive() has arrived.
+    class arrival_token {
+        std::uint64_t phase_;
+        friend class barrier;
+        explicit arrival_token(std::uint64_t phase) noexcept : phase_(phase) {}
+
+    public:
+        arrival_token(arrival_token &&) noexcept = default;
+        arrival_token &operator=(arrival_token &&) noexcept = default;
+    };
+
+    static constexpr std::ptrdiff_t max() noexcept { return std::numeric_limits<std::ptrdiff_t>::max(); }
+    /// Misuse if expected is negative.
+    constexpr explicit barrier(std::ptrdiff_t expected, Completion f = Completion())
+        : expected_(expected), left_(expected), completion_(std::move(f))
+    {
+        static_assert(std::is_invocable_v<Completion &>, "the completion function has no arguments");
+        if (expected < 0)
+            detail::raise(-EINVAL, "gs::barrier");
+    }
+    barrier(const barrier &) = delete;
+    barrier &operator=(const barrier &) = delete;
+
+    /// Arrives n times, and doesn't wait. Misuse if n isn't above 0, or is more than this phase still waits for.
+    [[nodiscard]] arrival_token arrive(std::ptrdiff_t n = 1)
+    {
+        return arrival_token(arrive_by(n, 0, "gs::barrier::arrive"));
+    }
+    /// Until the phase of the token is over.
+    result<void> wait(arrival_token &&token) const { return detail::done(wait_by(token.phase_), "gs::barrier::wait"); }
+    /// If the wait fails because the caller is cancelled, it has arrived all the same.
+    result<void> arrive_and_wait()
+    {
+        return detail::done(wait_by(arrive_by(1, 0, "gs::barrier::arrive_and_wait")), "gs::barrier::arrive_and_wait");
+    }
+    /// Arrives, and isn't waited for in the phases after this one.
+    void arrive_and_drop() { (void)arrive_by(1, 1, "gs::barrier::arrive_and_drop"); }
+};
+
 // ---- Channels ----
 
 /// Whether a T may be moved to another place by copying its bytes, without its move constructor and destructor.

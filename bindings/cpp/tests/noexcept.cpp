@@ -130,6 +130,22 @@ static void recursion()
     CHECK(!gs::go([&] { return m.try_lock(); })->get().value());
 }
 
+static void meetings()
+{
+    gs::latch l(2);
+    gs::barrier b(2, []() noexcept {});
+    CHECK(l.wait_for(1ms).value() == false);
+    auto g = gs::go([&] {
+        CHECK(l.arrive_and_wait());
+        CHECK(b.arrive_and_wait());
+        return gs::latch(1).wait().error();
+    }).value();
+    CHECK(l.arrive_and_wait());
+    CHECK(b.wait(b.arrive()));
+    g.cancel();
+    CHECK(g.get().value() == std::errc::operation_canceled);
+}
+
 static void groups()
 {
     gs::task_group tg;
@@ -246,6 +262,7 @@ int main()
         channels();
         locks();
         recursion();
+        meetings();
         groups();
         net();
         selectors();

@@ -1,4 +1,4 @@
-// Recursive mutexes.
+// Recursive mutexes, latches, barriers.
 #include "test.h"
 
 #include <memory>
@@ -99,4 +99,146 @@ GO_TEST("recursive_mutex: a cancel doesn't end a lock, and condition_variable_an
         changed.notify_all();
     }
     g.get();
+}
+
+// ---- Latches and barriers ----
+
+GO_TEST("latch")
+{
+    gs::latch l(30);
+    std::atomic<int> n{0};
+    gs::task_group waiters;
+    for (int i = 0; i < 5; i++)
+        waiters.go([&] {
+            l.wait();
+            CHECK(n == 30);
+        });
+    CHECK_FALSE(l.try_wait());
+    CHECK_FALSE(l.wait_for(1ms));
+    CHECK_FALSE(l.wait_until(gs::clock::now()));
+    many_of([&](int i) {
+        go_elsewhere(i);
+        n++;
+        if (i % 3)
+            l.count_down();
+        else
+            l.arrive_and_wait();
+    });
+    waiters.wait();
+    CHECK(l.try_wait());
+    l.wait();
+    CHECK(l.wait_for(0s));
+    l.count_down(0);
+    CHECK(code_of([&] { l.count_down(); }) == std::errc::invalid_argument);
+    CHECK(code_of([&] { l.count_down(-1); }) == std::errc::invalid_argument);
+    CHECK(code_of([] { gs::latch(-1); }) == std::errc::invalid_argument);
+    gs::latch none(0);
+    none.wait();
+    CHECK(gs::latch::max() == std::numeric_limits<std::ptrdiff_t>::max());
+}
+
+TEST_CASE("latch between goroutines and plain threads, destroyed as soon as a wait is over")
+{
+    for (int round = 0; round < 100; round++) {
+        std::thread counts;
+        {
+            auto l = std::make_unique<gs::latch>(2);
+            counts = std::thread([p = l.get()] { p->count_down(); });
+            gs::go(gs::detached, [p = l.get()] { p->count_down(); });
+            if (round % 2)
+                l->wait();
+            else
+                gs::run([&] { l->wait(); });
+        }
+        counts.join();
+    }
+}
+
+GO_TEST("a cancel ends the wait for a latch, and for a barrier, after the arrival")
+{
+    gs::latch l(2);
+    gs::barrier<> b(2);
+    auto g = gs::go([&] {
+        CHECK(code_of([&] { l.wait(); }) == std::errc::operation_canceled);
+        CHECK(code_of([&] { (void)l.wait_for(1h); }) == std::errc::operation_canceled);
+        CHECK(code_of([&] { l.arrive_and_wait(); }) == std::errc::operation_canceled);
+        CHECK(code_of([&] { b.arrive_and_wait(); }) == std::errc::operation_canceled);
+    });
+    g.cancel();
+    g.get();
+    l.arrive_and_wait();
+    b.arrive_and_wait();
+}
+
+GO_TEST("barrier: phases, with a completion function")
+{
+    int parts[30] = {};
+    std::vector<int> sums; // changed only while all have arrived
+    gs::barrier b(30, [&]() noexcept {
+        int sum = 0;
+        for (const int part : parts)
+            sum += part;
+        gs::this_goroutine::yield();
+        sums.push_back(sum);
+    });
+    many_of([&](int i) {
+        for (int phase = 1; phase <= 10; phase++) {
+            parts[i] = phase;
+            go_elsewhere(i + phase);
+            if (i % 2) {
+                b.arrive_and_wait();
+            } else {
+                auto token = b.arrive();
+                gs::this_goroutine::yield();
+                b.wait(std::move(token));
+            }
+            REQUIRE(sums.size() == static_cast<std::size_t>(phase));
+            CHECK(sums.back() == 30 * phase);
+        }
+    });
+}
+
+GO_TEST("barrier: arrivals that drop, several arrivals at once, misuse")
+{
+    std::atomic<int> calls{0};
+    gs::barrier b(3, [&] { calls++; });
+    b.arrive_and_drop();
+    auto token = b.arrive(2);
+    b.wait(std::move(token));
+    CHECK(calls == 1);
+    auto first = b.arrive(); // of two now
+    CHECK(code_of([&] { (void)b.arrive(2); }) == std::errc::invalid_argument);
+    CHECK(code_of([&] { (void)b.arrive(0); }) == std::errc::invalid_argument);
+    CHECK(code_of([&] { (void)b.arrive(-1); }) == std::errc::invalid_argument);
+    auto second = b.arrive();
+    CHECK(calls == 2);
+    b.wait(std::move(first));
+    b.wait(std::move(second));
+    b.arrive_and_drop();
+    b.arrive_and_drop();
+    CHECK(calls == 3);
+    CHECK(code_of([&] { b.arrive_and_wait(); }) == std::errc::invalid_argument); // none is expected any more
+    CHECK(code_of([] { gs::barrier<>(-1); }) == std::errc::invalid_argument);
+    CHECK(gs::barrier<>::max() > 1'000'000);
+}
+
+TEST_CASE("barrier between goroutines and plain threads")
+{
+    int phases = 0;
+    gs::barrier b(4, [&]() noexcept { phases++; });
+    const auto takes_part = [&] {
+        for (int i = 1; i <= 50; i++) {
+            b.arrive_and_wait();
+            CHECK(phases >= i);
+        }
+    };
+    std::thread threads[] = {std::thread(takes_part), std::thread(takes_part)};
+    gs::run([&] {
+        auto g = gs::go(takes_part);
+        takes_part();
+        g.get();
+    });
+    for (auto &t : threads)
+        t.join();
+    CHECK(phases == 50);
 }
