@@ -146,6 +146,16 @@ static void meetings()
     CHECK(g.get().value() == std::errc::operation_canceled);
 }
 
+static void locals()
+{
+    const gs::local<int> n([] { return 3; });
+    *n = 4;
+    CHECK(gs::go([&] { return *n; })->get().value() == 3);
+    CHECK(*n == 4);
+    n.reset();
+    CHECK(n.get() == nullptr);
+}
+
 static void groups()
 {
     gs::task_group tg;
@@ -263,6 +273,7 @@ int main()
         locks();
         recursion();
         meetings();
+        locals();
         groups();
         net();
         selectors();

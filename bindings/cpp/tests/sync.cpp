@@ -1,4 +1,4 @@
-// Recursive mutexes, latches, barriers.
+// Recursive mutexes, latches, barriers, goroutine-local values.
 #include "test.h"
 
 #include <memory>
@@ -241,4 +241,114 @@ TEST_CASE("barrier between goroutines and plain threads")
     for (auto &t : threads)
         t.join();
     CHECK(phases == 50);
+}
+
+// ---- Goroutine-local values ----
+
+static gs::local<std::string> request_name;
+
+GO_TEST("local: each goroutine has a value of its own, on whatever thread it runs")
+{
+    const gs::local<int> n([] { return 100; });
+    *request_name = "first";
+    many_of([&](int i) {
+        CHECK(n.get() == nullptr);
+        CHECK(*n == 100);
+        *n += i;
+        CHECK(request_name->empty());
+        *request_name = std::to_string(i);
+        for (int k = 0; k < 10; k++) {
+            go_elsewhere(i + k);
+            CHECK(*n == 100 + i);
+            CHECK(*request_name == std::to_string(i));
+        }
+        CHECK(n.get() == &*n);
+        n.reset();
+        CHECK(n.get() == nullptr);
+        CHECK(n.emplace(7) == 7);
+        CHECK(n.emplace(8) == 8);
+        CHECK(*n == 8);
+    });
+    CHECK(*request_name == "first");
+    CHECK(n.get() == nullptr);
+}
+
+GO_TEST("local: values are destroyed at the end of their goroutine, before a join returns")
+{
+    const int before = Counted::alive;
+    {
+        gs::local<Counted> c;
+        gs::local<std::unique_ptr<Counted>> p;
+        gs::go([&] {
+            CHECK(c->value == 0);
+            *p = std::make_unique<Counted>(4);
+            c.emplace(5);
+            CHECK(Counted::alive == before + 2);
+        }).get();
+        CHECK(Counted::alive == before);
+        c.emplace(6);
+        p.emplace(std::make_unique<Counted>(7));
+        CHECK(Counted::alive == before + 2);
+    }
+    CHECK(Counted::alive == before);
+}
+
+GO_TEST("local: it may go before the goroutines that have values of it")
+{
+    const int before = Counted::alive;
+    auto c = std::make_unique<gs::local<Counted>>();
+    gs::chan<int> has, go_on;
+    auto g = gs::go([&] {
+        (**c).value = 3;
+        has.send(1);
+        go_on.recv();
+        CHECK(Counted::alive == before + 1);
+    });
+    has.recv();
+    c.reset();
+    go_on.send(1);
+    g.get();
+    CHECK(Counted::alive == before);
+    for (int i = 0; i < 70'000; i++) { // their keys are given back
+        gs::local<int> another;
+        CHECK_NOTHROW(*another = i);
+        if (*another != i)
+            FAIL("another value");
+    }
+}
+
+TEST_CASE("local on plain threads")
+{
+    const int before = Counted::alive;
+    gs::local<Counted> c;
+    c->value = 1;
+    std::thread([&] {
+        CHECK(c.get() == nullptr);
+        c->value = 2;
+        gs::run([&] { CHECK(c.get() == nullptr); }); // a goroutine on this thread
+        CHECK(c->value == 2);
+    }).join();
+    CHECK(Counted::alive == before + 1);
+    CHECK(c->value == 1);
+}
+
+GO_TEST("local: what its function throws leaves the use, and there is no value")
+{
+    int calls = 0;
+    gs::local<int> n([&]() -> int {
+        if (++calls == 1)
+            throw std::runtime_error("not yet");
+        return calls;
+    });
+    CHECK_THROWS_WITH_AS(*n, "not yet", std::runtime_error);
+    CHECK(n.get() == nullptr);
+    CHECK(*n == 2);
+    struct NoDefault {
+        int n;
+        explicit NoDefault(int v) : n(v) {}
+    };
+    gs::local<NoDefault> only_given;
+    CHECK(code_of([&] { (void)*only_given; }) == std::errc::invalid_argument);
+    only_given.emplace(3);
+    CHECK(only_given->n == 3);
 }
