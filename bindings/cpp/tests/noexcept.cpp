@@ -156,6 +156,43 @@ static void locals()
     CHECK(n.get() == nullptr);
 }
 
+static void futures()
+{
+    gs::promise<std::string> p;
+    gs::future<std::string> f = p.get_future().value();
+    CHECK(p.get_future().error() == std::future_errc::future_already_retrieved);
+    CHECK(f.wait_for(1ms).value() == std::future_status::timeout);
+    auto g = gs::go([&] { CHECK(p.set_value("text")); }).value();
+    CHECK(f.get().value() == "text");
+    CHECK(g.get());
+    CHECK(f.get().error() == std::future_errc::no_state);
+    CHECK(f.wait().error() == std::future_errc::no_state);
+    CHECK(p.set_value("again").error() == std::future_errc::promise_already_satisfied);
+
+    gs::promise<int> fails;
+    const gs::shared_future<int> s = fails.get_future().value().share();
+    CHECK(fails.set_error(std::make_error_code(std::errc::io_error)));
+    CHECK(s.get().error() == std::errc::io_error);
+    fails = gs::promise<int>();
+    const gs::shared_future<int> t = fails.get_future().value();
+    CHECK(fails.set_value(5));
+    const gs::result<const int &> five = t.get();
+    CHECK(*five == 5);
+    gs::future<void> broken = gs::promise<void>().get_future().value();
+    CHECK(broken.get().error() == std::future_errc::broken_promise);
+
+    gs::packaged_task<int(int)> task([](int n) { return n + 1; });
+    f = gs::future<std::string>();
+    gs::future<int> result = task.get_future().value();
+    CHECK(task(4));
+    CHECK(task(4).error() == std::future_errc::promise_already_satisfied);
+    CHECK(result.get().value() == 5);
+    CHECK(task.reset());
+    auto waits = gs::go([&] { return task.get_future()->get().error(); }).value();
+    waits.cancel();
+    CHECK(waits.get().value() == std::errc::operation_canceled);
+}
+
 static void groups()
 {
     gs::task_group tg;
@@ -274,6 +311,7 @@ int main()
         recursion();
         meetings();
         locals();
+        futures();
         groups();
         net();
         selectors();

@@ -1,4 +1,4 @@
-// Recursive mutexes, latches, barriers, goroutine-local values.
+// Recursive mutexes, latches, barriers, promises and futures, goroutine-local values.
 #include "test.h"
 
 #include <memory>
@@ -7,6 +7,18 @@
 #include <thread>
 
 using namespace std::chrono_literals;
+
+/// The code of the std::future_error that f throws.
+template <class F>
+static std::error_code future_code_of(F &&f)
+{
+    try {
+        f();
+    } catch (const std::future_error &e) {
+        return e.code();
+    }
+    return {};
+}
 
 // ---- Recursive mutexes ----
 
@@ -241,6 +253,339 @@ TEST_CASE("barrier between goroutines and plain threads")
     for (auto &t : threads)
         t.join();
     CHECK(phases == 50);
+}
+
+// ---- Promises and futures ----
+
+GO_TEST("promise and future: values of every kind, from goroutines and plain threads")
+{
+    gs::promise<std::string> p;
+    gs::future<std::string> f = p.get_future();
+    CHECK(f.valid());
+    CHECK(f.wait_for(1ms) == std::future_status::timeout);
+    CHECK(f.wait_for(0s) == std::future_status::timeout);
+    CHECK(f.wait_until(std::chrono::system_clock::now() + 1ms) == std::future_status::timeout);
+    std::thread t([&] { p.set_value("from a thread"); });
+    f.wait();
+    CHECK(f.wait_for(0s) == std::future_status::ready);
+    CHECK(f.wait_until(gs::clock::now() - 1h) == std::future_status::ready);
+    CHECK(f.get() == "from a thread");
+    CHECK_FALSE(f.valid());
+    t.join();
+
+    gs::promise<std::unique_ptr<int>> moved;
+    auto moves = moved.get_future();
+    auto g = gs::go([p = std::move(moved)]() mutable { p.set_value(std::make_unique<int>(5)); });
+    CHECK(*moves.get() == 5);
+    g.get();
+
+    int x = 0;
+    gs::promise<int &> by_reference;
+    auto refers = by_reference.get_future();
+    by_reference.set_value(x);
+    CHECK(&refers.get() == &x);
+
+    gs::promise<void> done;
+    auto told = done.get_future();
+    gs::go(gs::detached, [&] { done.set_value(); });
+    told.get();
+
+    std::string text = "copied";
+    gs::promise<std::string> copies;
+    copies.set_value(text);
+    CHECK(text == "copied");
+    CHECK(copies.get_future().get() == "copied");
+
+}
+
+GO_TEST("promise and future: the errors of the standard")
+{
+    using errc = std::future_errc;
+    gs::promise<int> p;
+    gs::future<int> f = p.get_future(), none;
+    CHECK(future_code_of([&] { (void)p.get_future(); }) == errc::future_already_retrieved);
+    p.set_value(1);
+    CHECK(future_code_of([&] { p.set_value(2); }) == errc::promise_already_satisfied);
+    CHECK(future_code_of([&] { p.set_exception(std::make_exception_ptr(3)); }) == errc::promise_already_satisfied);
+    CHECK(f.get() == 1);
+    for (const gs::future<int> *empty : {&f, &none}) {
+        CHECK_FALSE(empty->valid());
+        CHECK(future_code_of([&] { empty->wait(); }) == errc::no_state);
+        CHECK(future_code_of([&] { (void)empty->wait_for(1h); }) == errc::no_state);
+        CHECK(future_code_of([&] { (void)empty->wait_until(gs::clock::now()); }) == errc::no_state);
+    }
+    CHECK(future_code_of([&] { f.get(); }) == errc::no_state);
+    CHECK_FALSE(f.share().valid());
+    CHECK(future_code_of([] { (void)gs::shared_future<int>().get(); }) == errc::no_state);
+
+    gs::promise<int> other = std::move(p);
+    CHECK(future_code_of([&] { p.set_value(2); }) == errc::no_state);
+    CHECK(future_code_of([&] { (void)p.get_future(); }) == errc::no_state);
+    CHECK(future_code_of([&] { p.set_exception(std::make_exception_ptr(3)); }) == errc::no_state);
+    CHECK(code_of([&] { other.set_exception(nullptr); }) == std::errc::invalid_argument);
+
+    gs::future<int> broken;
+    {
+        gs::promise<int> goes;
+        broken = goes.get_future();
+        CHECK(broken.wait_for(0s) == std::future_status::timeout);
+    }
+    CHECK(broken.wait_for(0s) == std::future_status::ready);
+    CHECK(future_code_of([&] { broken.get(); }) == errc::broken_promise);
+    CHECK_FALSE(broken.valid());
+    gs::promise<int> assigned;
+    broken = assigned.get_future();
+    assigned = gs::promise<int>(); // breaks the former promise
+    CHECK(future_code_of([&] { broken.get(); }) == errc::broken_promise);
+    assigned.set_value(4);
+    gs::promise<int> swapped;
+    swap(swapped, assigned);
+    CHECK(swapped.get_future().get() == 4);
+}
+
+GO_TEST("promise and future: exceptions")
+{
+    gs::promise<int> p;
+    auto f = p.get_future();
+    auto g = gs::go([&] { CHECK_THROWS_WITH_AS(f.get(), "given", std::runtime_error); });
+    gs::this_goroutine::yield();
+    p.set_exception(std::make_exception_ptr(std::runtime_error("given")));
+    g.get();
+    CHECK_FALSE(f.valid());
+
+    gs::promise<int &> q;
+    gs::shared_future<int &> s = q.get_future().share();
+    q.set_exception(std::make_exception_ptr(5));
+    for (int i = 0; i < 2; i++)
+        CHECK_THROWS_AS((void)s.get(), int);
+    CHECK(s.valid());
+}
+
+/// Its copies and moves throw while `fails` says so.
+struct Fragile {
+    const bool *fails;
+    explicit Fragile(const bool *f) : fails(f) {}
+    Fragile(const Fragile &o) : fails(o.fails)
+    {
+        if (*fails)
+            throw std::runtime_error("it broke");
+    }
+};
+
+GO_TEST("a set_value that throws can be repeated, and so can a get")
+{
+    bool fails = true;
+    const Fragile value(&fails);
+    gs::promise<Fragile> p;
+    auto f = p.get_future();
+    CHECK_THROWS_WITH_AS(p.set_value(value), "it broke", std::runtime_error);
+    CHECK_THROWS_WITH_AS(p.set_value(Fragile(&fails)), "it broke", std::runtime_error);
+    CHECK(f.wait_for(0s) == std::future_status::timeout);
+    fails = false;
+    p.set_value(value);
+    fails = true;
+    CHECK_THROWS_WITH_AS(f.get(), "it broke", std::runtime_error);
+    CHECK(f.valid());
+    fails = false;
+    CHECK(f.get().fails == &fails);
+    CHECK_FALSE(f.valid());
+}
+
+GO_TEST("a cancel ends a wait for a future, which keeps its state")
+{
+    gs::promise<int> p;
+    auto f = p.get_future();
+    auto g = gs::go([&] {
+        CHECK(code_of([&] { f.get(); }) == std::errc::operation_canceled);
+        CHECK(code_of([&] { f.wait(); }) == std::errc::operation_canceled);
+        CHECK(code_of([&] { (void)f.wait_for(1h); }) == std::errc::operation_canceled);
+        p.set_value(6);
+        const auto s = f.share();
+        CHECK(s.get() == 6); // what can be done at once is done
+    });
+    g.cancel();
+    g.get();
+}
+
+GO_TEST("one of many set_values succeeds, and all copies of a shared_future get its value")
+{
+    for (int round = 0; round < 20; round++) {
+        gs::promise<std::string> p;
+        const gs::shared_future<std::string> s = p.get_future();
+        std::atomic<int> successes{0};
+        gs::task_group readers;
+        for (int i = 0; i < 5; i++)
+            readers.go([s] {
+                const std::string &v = s.get();
+                CHECK(v == "the value");
+                CHECK(&v == &s.get());
+            });
+        many_of([&](int i) {
+            go_elsewhere(i);
+            successes += !future_code_of([&] { p.set_value("the value"); });
+        });
+        CHECK(successes == 1);
+        readers.wait();
+    }
+}
+
+TEST_CASE("a promise may go as soon as its value is set, and a future as soon as it is ready")
+{
+    for (int round = 0; round < 200; round++) {
+        auto p = std::make_unique<gs::promise<int>>();
+        gs::future<int> f = p->get_future();
+        std::thread sets([p = std::move(p), round]() mutable {
+            p->set_value(round);
+            p.reset();
+        });
+        CHECK(f.get() == round);
+        sets.join();
+    }
+}
+
+GO_TEST("get takes the value out, and the last one to go destroys what is left")
+{
+    const int before = Counted::alive;
+    {
+        gs::promise<Counted> p;
+        auto f = p.get_future();
+        p.set_value(Counted(1));
+        CHECK(Counted::alive == before + 1);
+        CHECK(f.get().value == 1);
+        gs::promise<Counted> q;
+        gs::shared_future<Counted> s = q.get_future(), t = s;
+        q.set_value(Counted(2));
+        CHECK(s.get().value + t.get().value == 4);
+        CHECK(Counted::alive == before + 2); // the one that was moved from lives as long as p
+    }
+    CHECK(Counted::alive == before);
+}
+
+/// Counts what it has given and not got back.
+template <class T>
+struct CountingAllocator {
+    using value_type = T;
+    int *bytes;
+    explicit CountingAllocator(int *b) noexcept : bytes(b) {}
+    template <class U>
+    CountingAllocator(const CountingAllocator<U> &o) noexcept : bytes(o.bytes)
+    {
+    }
+    T *allocate(std::size_t n)
+    {
+        *bytes += static_cast<int>(n * sizeof(T));
+        return std::allocator<T>().allocate(n);
+    }
+    void deallocate(T *p, std::size_t n)
+    {
+        *bytes -= static_cast<int>(n * sizeof(T));
+        std::allocator<T>().deallocate(p, n);
+    }
+    friend bool operator==(const CountingAllocator &a, const CountingAllocator &b) { return a.bytes == b.bytes; }
+    friend bool operator!=(const CountingAllocator &a, const CountingAllocator &b) { return !(a == b); }
+};
+static_assert(std::uses_allocator_v<gs::promise<int>, CountingAllocator<int>>);
+
+GO_TEST("a promise with an allocator")
+{
+    int bytes = 0;
+    gs::future<std::string> f;
+    {
+        gs::promise<std::string> p(std::allocator_arg, CountingAllocator<char>(&bytes));
+        f = p.get_future();
+        CHECK(bytes > 0);
+        p.set_value("kept by the future");
+    }
+    CHECK(bytes > 0);
+    CHECK(f.get() == "kept by the future");
+    CHECK(bytes == 0);
+}
+
+static int plus(int a, int b)
+{
+    return a + b;
+}
+
+GO_TEST("packaged_task")
+{
+    gs::packaged_task<int(int, int)> t(plus);
+    CHECK(t.valid());
+    auto f = t.get_future();
+    CHECK(f.wait_for(0s) == std::future_status::timeout);
+    auto g = gs::go(std::move(t), 40, 2);
+    CHECK_FALSE(t.valid());
+    CHECK(f.get() == 42);
+    g.get();
+
+    int x = 0;
+    gs::packaged_task<int &()> refers([&]() -> int & { return x; });
+    auto by_reference = refers.get_future();
+    refers();
+    CHECK(&by_reference.get() == &x);
+    gs::packaged_task<void(std::unique_ptr<int>, int &)> moves([](std::unique_ptr<int> p, int &to) { return to = *p; });
+    moves(std::make_unique<int>(7), x);
+    moves.get_future().get();
+    CHECK(x == 7);
+    gs::packaged_task<int()> throws([]() -> int { throw std::runtime_error("inside"); });
+    auto fails = throws.get_future();
+    throws();
+    CHECK_THROWS_WITH_AS(fails.get(), "inside", std::runtime_error);
+
+    gs::packaged_task deduced(plus);
+    static_assert(std::is_same_v<decltype(deduced), gs::packaged_task<int(int, int)>>);
+    gs::packaged_task lambda([n = std::make_unique<int>(5)](char) mutable noexcept { return ++*n; });
+    static_assert(std::is_same_v<decltype(lambda), gs::packaged_task<int(char)>>);
+    swap(deduced, t);
+    CHECK(t.valid());
+    CHECK_FALSE(deduced.valid());
+    std::thread thread(std::move(t), 1, 2);
+    thread.join();
+
+    lambda('a');
+    CHECK(lambda.get_future().get() == 6);
+    lambda.reset(); // the same function, with its state
+    auto second = lambda.get_future();
+    lambda('a');
+    CHECK(second.get() == 7);
+}
+
+GO_TEST("packaged_task: the errors of the standard")
+{
+    using errc = std::future_errc;
+    gs::packaged_task<int()> none;
+    CHECK_FALSE(none.valid());
+    CHECK(future_code_of([&] { none(); }) == errc::no_state);
+    CHECK(future_code_of([&] { none.reset(); }) == errc::no_state);
+    CHECK(future_code_of([&] { (void)none.get_future(); }) == errc::no_state);
+
+    int calls = 0;
+    gs::packaged_task<int()> t([&] { return ++calls; });
+    gs::future<int> f = t.get_future();
+    CHECK(future_code_of([&] { (void)t.get_future(); }) == errc::future_already_retrieved);
+    t.reset();
+    CHECK(future_code_of([&] { f.get(); }) == errc::broken_promise);
+    f = t.get_future();
+    t();
+    CHECK(future_code_of([&] { t(); }) == errc::promise_already_satisfied);
+    CHECK(calls == 1);
+    CHECK(f.get() == 1);
+    gs::packaged_task<void()> recursive([&] {
+        CHECK(future_code_of([&] { recursive(); }) == errc::promise_already_satisfied);
+        calls++;
+    });
+    recursive();
+    CHECK(calls == 2);
+    {
+        gs::packaged_task<int()> goes([] { return 1; });
+        f = goes.get_future();
+    }
+    CHECK(future_code_of([&] { f.get(); }) == errc::broken_promise);
+    gs::packaged_task<int()> replaced([] { return 1; });
+    f = replaced.get_future();
+    replaced = gs::packaged_task<int()>([] { return 2; });
+    CHECK(future_code_of([&] { f.get(); }) == errc::broken_promise);
+    replaced();
+    CHECK(replaced.get_future().get() == 2);
 }
 
 // ---- Goroutine-local values ----
