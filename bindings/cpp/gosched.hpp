@@ -68,6 +68,12 @@
 #if __has_include(<coroutine>)
 #include <coroutine>
 #endif
+#if __has_include(<stop_token>)
+#include <pthread.h>
+#include <signal.h>
+#include <stop_token>
+#include <unistd.h>
+#endif
 #endif
 
 /* Whether this translation unit is compiled with exceptions. */
@@ -82,6 +88,13 @@
 #define GS_HPP_COROUTINES 1
 #else
 #define GS_HPP_COROUTINES 0
+#endif
+
+/* Whether there is std::stop_token. */
+#if defined(__cpp_lib_jthread)
+#define GS_HPP_STOP_TOKENS 1
+#else
+#define GS_HPP_STOP_TOKENS 0
 #endif
 
 // Visible also with -fvisibility=hidden: a program and its shared libraries must have one gs::category() and one table of
@@ -309,6 +322,7 @@ enum class status : int {
     closed = EPIPE,         ///< the channel is closed (and, for a receive, drained)
     again = EAGAIN,         ///< the operation can't be done at once
     timed_out = ETIMEDOUT,  ///< the operation could not be done before the deadline
+    stopped = EINTR,        ///< a stop was requested, by the std::stop_token of the call
     cancelled = ECANCELED,  ///< the goroutine is cancelled: only without exceptions, which throw gs::error
     invalid = EINVAL,       ///< the object is empty: only without exceptions
     no_memory = ENOMEM,     ///< there is no memory to wait with a deadline: only without exceptions
@@ -316,11 +330,14 @@ enum class status : int {
 
 namespace detail {
 
+/// What a wait with an std::stop_token gives if a stop is requested. No function of gosched.h that such a wait calls gives it.
+inline constexpr int stop_asked = -EINTR;
+
 /// What a program expects to happen is a status; all else is thrown where it can be.
 inline status status_of(int r, const char *where)
 {
 #if GS_HPP_EXCEPTIONS
-    if (__builtin_expect(r < 0 && r != -EPIPE && r != -EAGAIN && r != -ETIMEDOUT, 0))
+    if (__builtin_expect(r < 0 && r != -EPIPE && r != -EAGAIN && r != -ETIMEDOUT && r != stop_asked, 0))
         raise(r, where);
 #else
     (void)where;
@@ -328,12 +345,12 @@ inline status status_of(int r, const char *where)
     return static_cast<status>(-r);
 }
 
-/// The result of a wait with a time limit: true if it succeeded, false if the time was up.
+/// The result of a wait with a limit: true if it succeeded, false if the time was up or a stop was requested.
 inline result<bool> in_time(int r, const char *where)
 {
     if (r == 0)
         return true;
-    if (r == -ETIMEDOUT || r == -EAGAIN || r == -EBUSY)
+    if (r == -ETIMEDOUT || r == -EAGAIN || r == -EBUSY || r == stop_asked)
         return false;
     return failed<bool>(r, where);
 }
@@ -430,6 +447,16 @@ public:
     no_preempt &operator=(const no_preempt &) = delete;
 };
 
+#if GS_HPP_STOP_TOKENS
+namespace detail {
+// Defined in the section on stop tokens:
+template <class Wait>
+int wait_or_stop(const std::stop_token &st, gs_deadline at, Wait &&wait);
+inline int sleep_or_stop(const std::stop_token &st, gs_deadline at);
+inline int chan_or_stop(const std::stop_token &st, const gs_case &op, gs_deadline at);
+}  // namespace detail
+#endif
+
 // ---- The running goroutine ----
 
 namespace this_goroutine {
@@ -469,6 +496,20 @@ inline result<void> sleep_until(const std::chrono::time_point<Clock, Duration> &
 {
     return detail::done(gs_sleep_until(deadline(at).native()), "gs::this_goroutine::sleep_until");
 }
+
+#if GS_HPP_STOP_TOKENS
+/// false: a stop was requested before the time was up.
+template <class Rep, class Period>
+inline result<bool> sleep_for(const std::stop_token &st, const std::chrono::duration<Rep, Period> &d)
+{
+    return detail::in_time(detail::sleep_or_stop(st, deadline(d).native()), "gs::this_goroutine::sleep_for");
+}
+template <class Clock, class Duration>
+inline result<bool> sleep_until(const std::stop_token &st, const std::chrono::time_point<Clock, Duration> &at)
+{
+    return detail::in_time(detail::sleep_or_stop(st, deadline(at).native()), "gs::this_goroutine::sleep_until");
+}
+#endif
 
 }  // namespace this_goroutine
 
@@ -907,6 +948,13 @@ class goroutine {
     detail::go_result<T> *state_ = nullptr;
     gs_g *g_ = nullptr;
 
+#if GS_HPP_STOP_TOKENS
+    result<bool> join_by(const std::stop_token &st, gs_deadline at, const char *where) const
+    {
+        return detail::in_time(detail::wait_or_stop(st, at, [this](gs_deadline d) { return gs_join(g_, d); }), where);
+    }
+#endif
+
 public:
     using value_type = T;
 
@@ -947,6 +995,20 @@ public:
     {
         return detail::in_time(gs_join(g_, deadline(at).native()), "gs::goroutine::join_until");
     }
+#if GS_HPP_STOP_TOKENS
+    /// false: it hadn't ended when a stop was requested, or when the time was up.
+    result<bool> join(const std::stop_token &st) const { return join_by(st, GS_FOREVER, "gs::goroutine::join"); }
+    template <class Rep, class Period>
+    result<bool> join_for(const std::stop_token &st, const std::chrono::duration<Rep, Period> &d) const
+    {
+        return join_by(st, deadline(d).native(), "gs::goroutine::join_for");
+    }
+    template <class Clock, class Duration>
+    result<bool> join_until(const std::stop_token &st, const std::chrono::time_point<Clock, Duration> &at) const
+    {
+        return join_by(st, deadline(at).native(), "gs::goroutine::join_until");
+    }
+#endif
 
     /// Waits until the goroutine has ended, and returns its result or throws its exception. The handle is empty then,
     /// as an std::future is. The handle keeps the goroutine if the wait fails because the caller is cancelled, and the
@@ -1094,7 +1156,7 @@ inline result<void> go(detached_t, const options &o, F &&f, Args &&...args)
     return detail::start_loose(&n, std::forward<F>(f), std::forward<Args>(args)...);
 }
 
-// ---- Mutexes and other synchronisation objects ----
+// ---- Mutexes ----
 
 /// sync.Mutex, for std::lock_guard, std::unique_lock and std::scoped_lock. Not tied to a goroutine: any goroutine may
 /// unlock it. Goroutines and plain threads.
@@ -1279,6 +1341,271 @@ public:
     native_handle_type native_handle() noexcept { return m_.native_handle(); }
 };
 
+// ---- Stop tokens ----
+
+#if GS_HPP_STOP_TOKENS
+
+namespace detail {
+
+/// Calls a function once when a stop is requested, until disarm(): what std::stop_callback does, but between goroutines
+/// too.
+///
+/// The destructor of an std::stop_callback waits while the call goes on, unless the destructor runs on the thread that has
+/// requested the stop. But a goroutine may request a stop on one thread and go on on another one, if a function that the
+/// stop calls switches. Then a destructor on the first thread wouldn't wait, and would free what the request still uses.
+/// So the destructor runs
+///
+/// - at once, if no stop is requested yet: a request that comes meanwhile is on another thread, since nothing between the
+///   question and the destructor's end can switch;
+/// - at once, if the function was called by a plain thread, which is in the request until its end;
+/// - else on a thread of its own, on which no goroutine can have requested the stop.
+class stop_guard {
+    struct block {
+        block *next = nullptr; // of the undertaker
+        mutex m;
+        void (*f)(void *) = nullptr; // nullptr: not to be called
+        void *arg = nullptr;
+        bool by_thread = false; // a plain thread has called the function
+        struct caller {
+            block *of;
+            void operator()() const noexcept { of->call(); }
+        };
+        std::optional<std::stop_callback<caller>> callback;
+
+        void call() noexcept
+        {
+            std::lock_guard<mutex> guard(m);
+            by_thread = gs_self() == nullptr;
+            if (f != nullptr)
+                f(arg);
+        }
+    };
+
+    /// A thread that destroys blocks, and ends when it has destroyed all.
+    class undertaker {
+        std::atomic<block *> first_{nullptr};
+        std::atomic<pid_t> process_{0}; // in which the thread runs; 0: there is no thread
+
+        /// Whether the caller is to run the thread. A thread of the process that has forked this one doesn't count.
+        bool begin() noexcept
+        {
+            const pid_t self = ::getpid();
+            pid_t seen = process_.load();
+            return seen != self && process_.compare_exchange_strong(seen, self);
+        }
+        void run() noexcept
+        {
+            do {
+                for (block *b = first_.exchange(nullptr); b != nullptr;)
+                    delete std::exchange(b, b->next);
+                process_.store(0);
+                // A block that was put there before this store may have found the thread running.
+            } while (first_.load() != nullptr && begin());
+        }
+
+    public:
+        static undertaker &the() noexcept
+        {
+            static undertaker it; // which needs no destructor
+            return it;
+        }
+        void bury(block *b) noexcept
+        {
+            b->next = first_.load();
+            while (!first_.compare_exchange_weak(b->next, b)) {
+            }
+            if (!begin())
+                return;
+            sigset_t all, former;
+            ::sigfillset(&all);
+            (void)::pthread_sigmask(SIG_SETMASK, &all, &former);
+            pthread_t id{};
+            const auto entry = [](void *p) -> void * {
+                static_cast<undertaker *>(p)->run();
+                return nullptr;
+            };
+            const int r = ::pthread_create(&id, nullptr, entry, this);
+            (void)::pthread_sigmask(SIG_SETMASK, &former, nullptr);
+            if (r == 0)
+                (void)::pthread_detach(id);
+            else
+                process_.store(0); // the next burial tries again
+        }
+    };
+
+    std::stop_token token_;
+    block *b_;
+
+public:
+    /// Without memory ok() is false, or std::bad_alloc is thrown.
+    explicit stop_guard(const std::stop_token &token) : token_(token), b_(make<block>()) {}
+    stop_guard(const stop_guard &) = delete;
+    stop_guard &operator=(const stop_guard &) = delete;
+    ~stop_guard() { disarm(); }
+    bool ok() const noexcept { return b_ != nullptr; }
+
+    /// From here on a request calls f(arg), on the goroutine or thread that makes the request; at once if the stop was
+    /// requested before. f may lock mutexes that are never held for long.
+    void arm(void (*f)(void *), void *arg) noexcept
+    {
+        b_->f = f;
+        b_->arg = arg;
+        if (token_.stop_requested())
+            f(arg);
+        else
+            b_->callback.emplace(token_, typename block::caller{b_});
+    }
+    /// When this has returned, f doesn't run and won't run.
+    void disarm() noexcept
+    {
+        block *b = std::exchange(b_, nullptr);
+        if (b == nullptr)
+            return;
+        bool at_once = !b->callback;
+        {
+            std::lock_guard<mutex> guard(b->m);
+            b->f = nullptr;
+            at_once = at_once || b->by_thread;
+        }
+        if (at_once || !token_.stop_requested())
+            delete b;
+        else
+            undertaker::the().bury(b);
+    }
+};
+
+/// A channel that is closed when a stop is requested.
+class stop_chan {
+    gs_chan *c_;
+    stop_guard guard_;
+
+public:
+    explicit stop_chan(const std::stop_token &st) : c_(gs_chan_make(0, 0)), guard_(st)
+    {
+        if (c_ != nullptr && guard_.ok())
+            guard_.arm([](void *c) { (void)gs_chan_close(static_cast<gs_chan *>(c)); }, c_);
+    }
+    stop_chan(const stop_chan &) = delete;
+    stop_chan &operator=(const stop_chan &) = delete;
+    ~stop_chan()
+    {
+        guard_.disarm();
+        if (c_ != nullptr)
+            (void)gs_chan_free(c_);
+    }
+    /// nullptr: no memory.
+    gs_chan *get() const noexcept { return guard_.ok() ? c_ : nullptr; }
+};
+
+// The waits with a token. What can be done at once is done, also if a stop is requested.
+
+inline int chan_or_stop(const std::stop_token &st, const gs_case &op, gs_deadline at)
+{
+    const auto wait = [&op](gs_deadline d) {
+        return op.op == GS_RECV ? gs_chan_recv(op.ch, op.elem, d) : gs_chan_send(op.ch, op.elem, d);
+    };
+    int r = wait(GS_NOWAIT);
+    if (r != -EAGAIN)
+        return r;
+    if (st.stop_requested())
+        return stop_asked;
+    if (!st.stop_possible())
+        return wait(at);
+    stop_chan stop(st);
+    if (stop.get() == nullptr)
+        return -ENOMEM;
+    gs_case both[2] = {op, gs_case{stop.get(), nullptr, GS_RECV, 0}};
+    r = gs_select(both, 2, at);
+    return r == 0 ? both[0].result : r == 1 ? stop_asked : r;
+}
+
+inline int sleep_or_stop(const std::stop_token &st, gs_deadline at)
+{
+    if (at != GS_FOREVER && at <= gs_now())
+        return 0;
+    if (st.stop_requested())
+        return stop_asked;
+    if (!st.stop_possible())
+        return gs_sleep_until(at);
+    stop_chan stop(st);
+    const int r = stop.get() == nullptr ? -ENOMEM : gs_chan_recv(stop.get(), nullptr, at);
+    return r == -EPIPE ? stop_asked : r == -ETIMEDOUT ? 0 : r;
+}
+
+/// Joins a goroutine, which is cancelled when a stop is requested, or the caller is cancelled. The guard isn't armed yet.
+inline int join_or_stop(stop_guard &guard, gs_g *g) noexcept
+{
+    guard.arm([](void *p) { (void)gs_cancel(static_cast<gs_g *>(p)); }, g);
+    const int r = gs_join(g, GS_FOREVER);
+    if (r < 0) {
+        (void)gs_cancel(g);
+        no_cancel scope;
+        (void)gs_join(g, GS_FOREVER);
+    }
+    guard.disarm();
+    return r;
+}
+
+/// For what no select can wait for: wait(d) runs on a goroutine of its own.
+template <class Wait>
+int wait_or_stop(const std::stop_token &st, gs_deadline at, Wait &&wait)
+{
+    int r = wait(GS_NOWAIT);
+    if (r != -EAGAIN)
+        return r;
+    if (st.stop_requested())
+        return stop_asked;
+    if (!st.stop_possible())
+        return wait(at);
+    struct frame {
+        Wait &wait;
+        gs_deadline at;
+        int r;
+    } here{wait, at, 0};
+    const auto entry = [](void *p) {
+        auto *f = static_cast<frame *>(p);
+        f->r = f->wait(f->at);
+    };
+    stop_guard guard(st);
+    gs_g *g = nullptr;
+    r = guard.ok() ? gs_spawn_with(entry, &here, nullptr, &g) : -ENOMEM;
+    if (r < 0)
+        return r;
+    r = join_or_stop(guard, g);
+    gs_release(g);
+    if (here.r != -ECANCELED) // what the wait has got isn't lost
+        return here.r;
+    return r < 0 ? r : stop_asked;
+}
+
+}  // namespace detail
+
+/// Calls f(args...) on a goroutine of its own, which is cancelled when a stop is requested: each wait in f then fails with
+/// std::errc::operation_canceled. Returns what f returns, or throws what f throws. For waits that don't take a token, such
+/// as those for sockets. The goroutine is cancelled too if the caller is cancelled.
+template <class F, class... Args>
+inline result<std::invoke_result_t<F, Args...>> cancel_on_stop(const std::stop_token &st, F &&f, Args &&...args)
+{
+    using T = std::invoke_result_t<F, Args...>;
+    detail::stop_guard guard(st);
+    if (!guard.ok())
+        return detail::failed<T>(-ENOMEM, "gs::cancel_on_stop");
+    result<goroutine<T>> g = go([&]() -> T { return std::invoke(std::forward<F>(f), std::forward<Args>(args)...); });
+#if GS_HPP_EXCEPTIONS
+    goroutine<T> &started = g;
+#else
+    if (!g)
+        return unexpected{g.error()};
+    goroutine<T> &started = *g;
+#endif
+    (void)detail::join_or_stop(guard, started.native_handle());
+    return started.get();
+}
+
+#endif  // GS_HPP_STOP_TOKENS
+
+// ---- Condition variables, wait groups, semaphores, once ----
+
 /// sync.Cond, for std::unique_lock<gs::mutex>. The lock is held again when a wait returns or throws. A wait fails
 /// with std::errc::operation_canceled in a cancelled goroutine.
 class condition_variable {
@@ -1379,7 +1706,7 @@ class condition_variable_any {
         mutex &m_;
         waiter *next_ = nullptr, *prev_ = nullptr;
         gs_cond woken_{};
-        bool notified_ = false;
+        bool notified_ = false, stopped_ = false;
         bool over_ = false; // only the waiter itself uses it
         friend class condition_variable_any;
 
@@ -1411,10 +1738,16 @@ class condition_variable_any {
         {
             std::lock_guard<mutex> guard(m_);
             int r = 0;
-            while (r == 0 && !notified_)
+            while (r == 0 && !notified_ && !stopped_)
                 r = gs_cond_wait(&woken_, m_.native_handle(), at);
             leave();
-            return notified_ ? 0 : r;
+            return notified_ ? 0 : stopped_ ? detail::stop_asked : r;
+        }
+        void stop()
+        {
+            std::lock_guard<mutex> guard(m_);
+            stopped_ = true;
+            (void)gs_cond_signal(&woken_);
         }
     };
     template <class Lock>
@@ -1456,6 +1789,34 @@ class condition_variable_any {
             return std::cv_status::timeout;
         return detail::failed<std::cv_status>(r, where);
     }
+#if GS_HPP_STOP_TOKENS
+    template <class Lock>
+    int wait_by(Lock &lock, gs_deadline at, const std::stop_token &st)
+    {
+        waiter self(*this);
+        detail::stop_guard guard(st); // goes before the waiter
+        if (!guard.ok())
+            return -ENOMEM;
+        guard.arm([](void *w) { static_cast<waiter *>(w)->stop(); }, &self);
+        lock.unlock();
+        relock<Lock> last{lock};
+        return self.wait(at);
+    }
+    template <class Lock, class Pred>
+    result<bool> by(Lock &lock, const std::stop_token &st, gs_deadline at, Pred &pred, const char *where)
+    {
+        while (!st.stop_requested()) {
+            if (pred())
+                return true;
+            const int r = wait_by(lock, at, st);
+            if (r == -ETIMEDOUT)
+                break;
+            if (r < 0 && r != detail::stop_asked)
+                return detail::failed<bool>(r, where);
+        }
+        return static_cast<bool>(pred());
+    }
+#endif
     template <class Lock, class Pred>
     result<bool> by(Lock &lock, gs_deadline at, Pred &pred, const char *where)
     {
@@ -1520,11 +1881,37 @@ public:
     {
         return by(lock, deadline(at).native(), pred, "gs::condition_variable_any::wait_until");
     }
+#if GS_HPP_STOP_TOKENS
+    /// Until pred(), or until a stop is requested. Returns pred() as it is at the end.
+    template <class Lock, class Pred>
+    result<bool> wait(Lock &lock, std::stop_token st, Pred pred)
+    {
+        return by(lock, st, GS_FOREVER, pred, "gs::condition_variable_any::wait");
+    }
+    template <class Lock, class Rep, class Period, class Pred>
+    result<bool> wait_for(Lock &lock, std::stop_token st, const std::chrono::duration<Rep, Period> &d, Pred pred)
+    {
+        return by(lock, st, deadline(d).native(), pred, "gs::condition_variable_any::wait_for");
+    }
+    template <class Lock, class Clock, class Duration, class Pred>
+    result<bool> wait_until(Lock &lock, std::stop_token st, const std::chrono::time_point<Clock, Duration> &at, Pred pred)
+    {
+        return by(lock, st, deadline(at).native(), pred, "gs::condition_variable_any::wait_until");
+    }
+#endif
 };
 
 /// sync.WaitGroup. Goroutines and plain threads.
 class waitgroup {
     gs_waitgroup w_{};
+
+#if GS_HPP_STOP_TOKENS
+    result<bool> wait_by(const std::stop_token &st, gs_deadline at, const char *where)
+    {
+        return detail::in_time(
+            detail::wait_or_stop(st, at, [this](gs_deadline d) { return gs_waitgroup_wait(&w_, d); }), where);
+    }
+#endif
 
     template <class F, class... Args>
     struct state {
@@ -1566,6 +1953,20 @@ public:
     {
         return detail::in_time(gs_waitgroup_wait(&w_, deadline(at).native()), "gs::waitgroup::wait_until");
     }
+#if GS_HPP_STOP_TOKENS
+    /// false: it isn't yet, and a stop was requested, or the time is up.
+    result<bool> wait(const std::stop_token &st) { return wait_by(st, GS_FOREVER, "gs::waitgroup::wait"); }
+    template <class Rep, class Period>
+    result<bool> wait_for(const std::stop_token &st, const std::chrono::duration<Rep, Period> &d)
+    {
+        return wait_by(st, deadline(d).native(), "gs::waitgroup::wait_for");
+    }
+    template <class Clock, class Duration>
+    result<bool> wait_until(const std::stop_token &st, const std::chrono::time_point<Clock, Duration> &at)
+    {
+        return wait_by(st, deadline(at).native(), "gs::waitgroup::wait_until");
+    }
+#endif
     /// Adds 1, and starts f(args...) as a detached goroutine with a done() at its end. WaitGroup.Go.
     template <class F, class... Args>
     result<void> go(F &&f, Args &&...args)
@@ -1589,6 +1990,14 @@ public:
 /// A semaphore with n units to begin with, first come first served. std::counting_semaphore.
 class semaphore {
     gs_sem s_{};
+
+#if GS_HPP_STOP_TOKENS
+    result<bool> acquire_by(const std::stop_token &st, gs_deadline at, std::int64_t n, const char *where)
+    {
+        return detail::in_time(
+            detail::wait_or_stop(st, at, [this, n](gs_deadline d) { return gs_sem_acquire(&s_, n, d); }), where);
+    }
+#endif
 
 public:
     /// Misuse if n is negative.
@@ -1614,6 +2023,25 @@ public:
     {
         return detail::in_time(gs_sem_acquire(&s_, n, deadline(at).native()), "gs::semaphore::try_acquire_until");
     }
+#if GS_HPP_STOP_TOKENS
+    /// false: none acquired, because a stop was requested, or the time is up. Such a wait begins on another goroutine. So
+    /// of callers that come at nearly the same time, the second may be served first.
+    result<bool> acquire(const std::stop_token &st, std::int64_t n = 1)
+    {
+        return acquire_by(st, GS_FOREVER, n, "gs::semaphore::acquire");
+    }
+    template <class Rep, class Period>
+    result<bool> try_acquire_for(const std::stop_token &st, const std::chrono::duration<Rep, Period> &d, std::int64_t n = 1)
+    {
+        return acquire_by(st, deadline(d).native(), n, "gs::semaphore::try_acquire_for");
+    }
+    template <class Clock, class Duration>
+    result<bool> try_acquire_until(const std::stop_token &st, const std::chrono::time_point<Clock, Duration> &at,
+                                   std::int64_t n = 1)
+    {
+        return acquire_by(st, deadline(at).native(), n, "gs::semaphore::try_acquire_until");
+    }
+#endif
     /// Misuse if n is negative.
     void release(std::int64_t n = 1) { detail::must(gs_sem_release(&s_, n), "gs::semaphore::release"); }
     gs_sem *native_handle() noexcept { return &s_; }
@@ -1672,6 +2100,12 @@ class latch {
             r = gs_cond_wait(&zero_, m_.native_handle(), at);
         return left_ > 0 ? r : 0;
     }
+#if GS_HPP_STOP_TOKENS
+    result<bool> wait_by(const std::stop_token &st, gs_deadline at, const char *where) const
+    {
+        return detail::in_time(detail::wait_or_stop(st, at, [this](gs_deadline d) { return wait_by(d); }), where);
+    }
+#endif
 
 public:
     static constexpr std::ptrdiff_t max() noexcept { return std::numeric_limits<std::ptrdiff_t>::max(); }
@@ -1713,6 +2147,20 @@ public:
     {
         return detail::in_time(wait_by(deadline(at).native()), "gs::latch::wait_until");
     }
+#if GS_HPP_STOP_TOKENS
+    /// false: it isn't yet, and a stop was requested, or the time is up.
+    result<bool> wait(const std::stop_token &st) const { return wait_by(st, GS_FOREVER, "gs::latch::wait"); }
+    template <class Rep, class Period>
+    result<bool> wait_for(const std::stop_token &st, const std::chrono::duration<Rep, Period> &d) const
+    {
+        return wait_by(st, deadline(d).native(), "gs::latch::wait_for");
+    }
+    template <class Clock, class Duration>
+    result<bool> wait_until(const std::stop_token &st, const std::chrono::time_point<Clock, Duration> &at) const
+    {
+        return wait_by(st, deadline(at).native(), "gs::latch::wait_until");
+    }
+#endif
     /// If the wait fails because the caller is cancelled, the counter has gone down all the same.
     result<void> arrive_and_wait(std::ptrdiff_t n = 1)
     {
@@ -2155,17 +2603,29 @@ protected:
     future_base &operator=(const future_base &) noexcept = default;
     future_base &operator=(future_base &&) noexcept = default;
 
-    result<std::future_status> wait_by(gs_deadline at, const char *where) const
+    template <class Wait>
+    result<std::future_status> wait_by(Wait &&wait, const char *where) const
     {
         if (!s_)
             return failed<std::future_status>(std::future_errc::no_state);
-        const int r = s_->wait(at);
+        const int r = wait(*s_);
         if (r == 0)
             return std::future_status::ready;
-        if (r == -ETIMEDOUT || r == -EAGAIN)
+        if (r == -ETIMEDOUT || r == -EAGAIN || r == stop_asked)
             return std::future_status::timeout;
         return failed<std::future_status>(r, where);
     }
+    result<std::future_status> wait_by(gs_deadline at, const char *where) const
+    {
+        return wait_by([at](future_state<R> &s) { return s.wait(at); }, where);
+    }
+#if GS_HPP_STOP_TOKENS
+    result<std::future_status> wait_by(const std::stop_token &st, gs_deadline at, const char *where) const
+    {
+        return wait_by(
+            [&](future_state<R> &s) { return wait_or_stop(st, at, [&s](gs_deadline d) { return s.wait(d); }); }, where);
+    }
+#endif
 
 public:
     /// Whether it has a shared state. Without one the other functions fail with std::future_errc::no_state.
@@ -2188,6 +2648,20 @@ public:
     {
         return wait_by(deadline(at).native(), "gs::future::wait_until");
     }
+#if GS_HPP_STOP_TOKENS
+    /// ready, or timeout if a stop was requested before, or the time is up.
+    result<std::future_status> wait(const std::stop_token &st) const { return wait_by(st, GS_FOREVER, "gs::future::wait"); }
+    template <class Rep, class Period>
+    result<std::future_status> wait_for(const std::stop_token &st, const std::chrono::duration<Rep, Period> &d) const
+    {
+        return wait_by(st, deadline(d).native(), "gs::future::wait_for");
+    }
+    template <class Clock, class Duration>
+    result<std::future_status> wait_until(const std::stop_token &st, const std::chrono::time_point<Clock, Duration> &at) const
+    {
+        return wait_by(st, deadline(at).native(), "gs::future::wait_until");
+    }
+#endif
 };
 
 /// What the three kinds of gs::promise have in common.
@@ -2677,10 +3151,11 @@ public:
 
     bool has_value() const noexcept { return this->status_ == gs::status::ok; }
     explicit operator bool() const noexcept { return has_value(); }
-    /// ok, closed, again (try_recv), timed_out; without exceptions also cancelled, invalid, no_memory.
+    /// ok, closed, again (try_recv), timed_out, stopped; without exceptions also cancelled, invalid, no_memory.
     gs::status status() const noexcept { return this->status_; }
     bool closed() const noexcept { return status() == gs::status::closed; }
     bool timed_out() const noexcept { return status() == gs::status::timed_out; }
+    bool stopped() const noexcept { return status() == gs::status::stopped; }
 
     T &operator*() & noexcept { return *this->get(); }
     const T &operator*() const & noexcept { return *this->get(); }
@@ -2722,8 +3197,8 @@ public:
 private:
     void check() const
     {
-        if (!has_value())
-            detail::raise(-static_cast<int>(status()), "gs::received::value");
+        if (!has_value()) // a stop is no signal
+            detail::raise(stopped() ? -ECANCELED : -static_cast<int>(status()), "gs::received::value");
     }
 };
 
@@ -2874,11 +3349,11 @@ struct chan_block {
     }
 };
 
-template <class T>
-inline received<T> recv(gs_chan *c, gs_deadline at, const char *where)
+template <class T, class Op>
+inline received<T> recv_by(const char *where, Op &&op)
 {
     received<T> in{landing_begun()};
-    const int r = gs_chan_recv(c, landing_access::data(in), at);
+    const int r = op(landing_access::data(in));
     if (__builtin_expect(r == 0, 1)) {
         landing_access::set(in, status::ok);
         return in;
@@ -2887,6 +3362,20 @@ inline received<T> recv(gs_chan *c, gs_deadline at, const char *where)
     landing_access::set(in, status_of(r, where));
     return in;
 }
+
+template <class T>
+inline received<T> recv(gs_chan *c, gs_deadline at, const char *where)
+{
+    return recv_by<T>(where, [&](void *elem) { return gs_chan_recv(c, elem, at); });
+}
+
+#if GS_HPP_STOP_TOKENS
+template <class T>
+inline received<T> recv(const std::stop_token &st, gs_chan *c, gs_deadline at, const char *where)
+{
+    return recv_by<T>(where, [&](void *elem) { return chan_or_stop(st, gs_case{c, elem, GS_RECV, 0}, at); });
+}
+#endif
 
 template <class T>
 inline void drain(gs_chan *c)
@@ -2970,16 +3459,16 @@ public:
     friend bool operator!=(const chan_handle &a, const chan_handle &b) noexcept { return a.block_ != b.block_; }
 };
 
-template <class T, class V>
-inline int send(gs_chan *c, V &&v, gs_deadline at)
+template <class T, class V, class Op>
+inline int send_by(V &&v, Op &&op)
 {
     if constexpr (passing_of<T> == passing::bytes) {
-        return gs_chan_send(c, std::addressof(v), at);
+        return op(static_cast<const void *>(std::addressof(v)));
     } else {
         outgoing<T> out(std::forward<V>(v));
         if (!out.ok())
             return -ENOMEM;
-        const int r = gs_chan_send(c, out.data(), at);
+        const int r = op(out.data());
         if (r == 0)
             out.sent();
         else if constexpr (may_not_go_back<T>)
@@ -2987,6 +3476,22 @@ inline int send(gs_chan *c, V &&v, gs_deadline at)
         return r;
     }
 }
+
+template <class T, class V>
+inline int send(gs_chan *c, V &&v, gs_deadline at)
+{
+    return send_by<T>(std::forward<V>(v), [&](const void *elem) { return gs_chan_send(c, elem, at); });
+}
+
+#if GS_HPP_STOP_TOKENS
+template <class T, class V>
+inline int send(const std::stop_token &st, gs_chan *c, V &&v, gs_deadline at)
+{
+    return send_by<T>(std::forward<V>(v), [&](const void *elem) {
+        return chan_or_stop(st, gs_case{c, const_cast<void *>(elem), GS_SEND, 0}, at);
+    });
+}
+#endif
 
 /// The operations of a channel that can be sent to.
 template <class Self, class T>
@@ -3032,6 +3537,37 @@ public:
     {
         return status_of(detail::send<T>(c(), std::move(value), deadline(at).native()), "gs::chan::send_until");
     }
+#if GS_HPP_STOP_TOKENS
+    /// ok, closed, stopped; with a limit also timed_out.
+    [[nodiscard]] status send(const std::stop_token &st, const T &value) const
+    {
+        return status_of(detail::send<T>(st, c(), value, GS_FOREVER), "gs::chan::send");
+    }
+    [[nodiscard]] status send(const std::stop_token &st, T &&value) const
+    {
+        return status_of(detail::send<T>(st, c(), std::move(value), GS_FOREVER), "gs::chan::send");
+    }
+    template <class Rep, class Period>
+    [[nodiscard]] status send_for(const std::stop_token &st, const T &value, const std::chrono::duration<Rep, Period> &d) const
+    {
+        return status_of(detail::send<T>(st, c(), value, deadline(d).native()), "gs::chan::send_for");
+    }
+    template <class Rep, class Period>
+    [[nodiscard]] status send_for(const std::stop_token &st, T &&value, const std::chrono::duration<Rep, Period> &d) const
+    {
+        return status_of(detail::send<T>(st, c(), std::move(value), deadline(d).native()), "gs::chan::send_for");
+    }
+    template <class Clock, class Duration>
+    [[nodiscard]] status send_until(const std::stop_token &st, const T &value, const std::chrono::time_point<Clock, Duration> &at) const
+    {
+        return status_of(detail::send<T>(st, c(), value, deadline(at).native()), "gs::chan::send_until");
+    }
+    template <class Clock, class Duration>
+    [[nodiscard]] status send_until(const std::stop_token &st, T &&value, const std::chrono::time_point<Clock, Duration> &at) const
+    {
+        return status_of(detail::send<T>(st, c(), std::move(value), deadline(at).native()), "gs::chan::send_until");
+    }
+#endif
     /// From now on sends fail, and so do receives once the channel is drained. Fails with std::errc::broken_pipe if the
     /// channel is closed already.
     result<void> close() const { return done(gs_chan_close(c()), "gs::chan::close"); }
@@ -3059,6 +3595,20 @@ public:
     {
         return detail::recv<T>(c(), deadline(at).native(), "gs::chan::recv_until");
     }
+#if GS_HPP_STOP_TOKENS
+    /// Without a value and stopped() if a stop is requested before there is one.
+    received<T> recv(const std::stop_token &st) const { return detail::recv<T>(st, c(), GS_FOREVER, "gs::chan::recv"); }
+    template <class Rep, class Period>
+    received<T> recv_for(const std::stop_token &st, const std::chrono::duration<Rep, Period> &d) const
+    {
+        return detail::recv<T>(st, c(), deadline(d).native(), "gs::chan::recv_for");
+    }
+    template <class Clock, class Duration>
+    received<T> recv_until(const std::stop_token &st, const std::chrono::time_point<Clock, Duration> &at) const
+    {
+        return detail::recv<T>(st, c(), deadline(at).native(), "gs::chan::recv_until");
+    }
+#endif
 
     struct sentinel;
     /// Of `for (T v : ch)`, which receives until the channel is closed and drained. (Without exceptions also until
@@ -3368,6 +3918,29 @@ public:
     }
 };
 
+#if GS_HPP_STOP_TOKENS
+template <class F>
+class stop_case : public case_base {
+    std::optional<stop_chan> stop_;
+    F &f_;
+
+public:
+    static constexpr bool is_op = true;
+    stop_case(const std::stop_token &st, F &f) : f_(f)
+    {
+        if (st.stop_possible())
+            stop_.emplace(st);
+    }
+    bool ok() const noexcept { return !stop_ || stop_->get() != nullptr; }
+    void fill(gs_case &k) noexcept { k = gs_case{stop_ ? stop_->get() : nullptr, nullptr, GS_RECV, 0}; }
+    int finish(int)
+    {
+        f_();
+        return 0;
+    }
+};
+#endif
+
 }  // namespace detail
 
 /// A case of gs::select: receives, then calls f with the value. If f can be called with a gs::received<T> (also with
@@ -3404,6 +3977,14 @@ inline auto timeout(deadline at, F &&f)
 {
     return detail::timeout_case<std::remove_reference_t<F>>(at, f);
 }
+#if GS_HPP_STOP_TOKENS
+/// The case that can be done once a stop is requested.
+template <class F>
+inline auto stopped(const std::stop_token &st, F &&f)
+{
+    return detail::stop_case<std::remove_reference_t<F>>(st, f);
+}
+#endif
 
 /// Carries out one of the cases, each written in place: gs::select(gs::recv(a, f), gs::send(b, 1, g),
 /// gs::otherwise(h)). Of several cases that can be done, each has the same chance. Calls the function of the case that
@@ -3536,8 +4117,8 @@ class selector {
         entries_.push_back(std::move(e));
         return entries_.size() - 1;
     }
-    /// 0, and which case was done; or the error.
-    int run(gs_deadline at, std::size_t &which)
+    /// 0, and which case was done; or the error. stop: a channel that is closed if a stop is requested; nullptr: none.
+    int run(gs_deadline at, std::size_t &which, gs_chan *stop = nullptr)
     {
         ops_.clear();
         number_.clear();
@@ -3546,16 +4127,21 @@ class selector {
                 number_.push_back(i);
         if (number_.empty())
             return -EINVAL;
-        ops_.resize(number_.size());
+        const std::size_t n = number_.size();
+        ops_.resize(n);
         int r = 0;
-        for (std::size_t k = 0; k < ops_.size() && r == 0; k++)
+        for (std::size_t k = 0; k < n && r == 0; k++)
             r = entries_[number_[k]]->fill(ops_[k]) ? 0 : -ENOMEM;
+        if (stop != nullptr)
+            ops_.push_back(gs_case{stop, nullptr, GS_RECV, 0});
         if (r == 0)
             r = gs_select(ops_.data(), ops_.size(), at);
         detail::first_thrown<true> lost;
-        for (std::size_t k = 0; k < ops_.size(); k++)
+        for (std::size_t k = 0; k < n; k++)
             lost.by([&] { entries_[number_[k]]->settle(r >= 0 && k == static_cast<std::size_t>(r), ops_[k].result); });
-        if (r >= 0) {
+        if (r >= 0 && static_cast<std::size_t>(r) == n) {
+            r = detail::stop_asked;
+        } else if (r >= 0) {
             which = number_[static_cast<std::size_t>(r)];
             // The function may add cases, which moves the vectors.
             entry *e = entries_[which].get();
@@ -3564,11 +4150,22 @@ class selector {
         lost.rethrow();
         return r;
     }
-    result<std::optional<std::size_t>> run_until(gs_deadline at, const char *where)
+#if GS_HPP_STOP_TOKENS
+    result<std::optional<std::size_t>> run_until(const std::stop_token &st, gs_deadline at, const char *where)
+    {
+        if (!st.stop_possible())
+            return run_until(at, where);
+        detail::stop_chan stop(st);
+        if (stop.get() == nullptr)
+            return detail::failed<std::optional<std::size_t>>(-ENOMEM, where);
+        return run_until(at, where, stop.get());
+    }
+#endif
+    result<std::optional<std::size_t>> run_until(gs_deadline at, const char *where, gs_chan *stop = nullptr)
     {
         std::size_t which = 0;
-        const int r = run(at, which);
-        if (r == -EAGAIN || r == -ETIMEDOUT)
+        const int r = run(at, which, stop);
+        if (r == -EAGAIN || r == -ETIMEDOUT || r == detail::stop_asked)
             return std::optional<std::size_t>();
         if (r < 0)
             return detail::failed<std::optional<std::size_t>>(r, where);
@@ -3631,6 +4228,24 @@ public:
     {
         return run_until(deadline(at).native(), "gs::selector::select_until");
     }
+#if GS_HPP_STOP_TOKENS
+    /// Empty if a stop was requested, or no case could be done in time.
+    result<std::optional<std::size_t>> select(const std::stop_token &st)
+    {
+        return run_until(st, GS_FOREVER, "gs::selector::select");
+    }
+    template <class Rep, class Period>
+    result<std::optional<std::size_t>> select_for(const std::stop_token &st, const std::chrono::duration<Rep, Period> &d)
+    {
+        return run_until(st, deadline(d).native(), "gs::selector::select_for");
+    }
+    template <class Clock, class Duration>
+    result<std::optional<std::size_t>> select_until(const std::stop_token &st,
+                                                    const std::chrono::time_point<Clock, Duration> &at)
+    {
+        return run_until(st, deadline(at).native(), "gs::selector::select_until");
+    }
+#endif
 };
 
 // ---- Timers ----
@@ -3671,6 +4286,9 @@ public:
     ~ticker() { stop(); }
     const recv_chan<time_point> &chan() const noexcept { return c_; }
     received<time_point> recv() const { return c_.recv(); }
+#if GS_HPP_STOP_TOKENS
+    received<time_point> recv(const std::stop_token &st) const { return c_.recv(st); }
+#endif
     void stop() noexcept
     {
         if (c_)
@@ -3961,13 +4579,41 @@ public:
     /// std::errc::operation_canceled. In a member it fails with std::errc::resource_deadlock_would_occur.
     result<void> wait()
     {
+        return wait_by([this] { return gs_waitgroup_wait(&left_, GS_FOREVER); });
+    }
+#if GS_HPP_STOP_TOKENS
+    /// If a stop is requested, wait() cancels the members, waits for them, and returns false.
+    result<bool> wait(const std::stop_token &st)
+    {
+        bool stopped = false;
+        const auto until = [&] {
+            const int r = detail::wait_or_stop(st, GS_FOREVER, [this](gs_deadline d) { return gs_waitgroup_wait(&left_, d); });
+            stopped = r == detail::stop_asked;
+            return r;
+        };
+#if GS_HPP_EXCEPTIONS
+        wait_by(until);
+#else
+        if (const result<void> r = wait_by(until); !r)
+            return unexpected{r.error()};
+#endif
+        return !stopped;
+    }
+#endif
+
+private:
+    template <class Wait>
+    result<void> wait_by(Wait &&wait)
+    {
         if (is_member())
             return detail::done(-EDEADLK, "gs::task_group::wait");
-        int r = gs_waitgroup_wait(&left_, GS_FOREVER);
+        int r = wait();
         if (r < 0) {
             cancel();
             no_cancel guard;
             (void)gs_waitgroup_wait(&left_, GS_FOREVER);
+            if (r == detail::stop_asked)
+                r = 0;
         }
         reap();
         std::unique_lock<mutex> guard(lock_);

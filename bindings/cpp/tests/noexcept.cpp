@@ -301,6 +301,47 @@ static void coroutines()
 static void coroutines() {}
 #endif
 
+#if GS_HPP_STOP_TOKENS
+static void stops()
+{
+    std::stop_source source;
+    const std::stop_token st = source.get_token();
+    gs::chan<std::string> c;
+    gs::semaphore s(1);
+    gs::recursive_mutex m;
+    gs::condition_variable_any changed;
+    gs::selector sel;
+    sel.recv(c, [](gs::received<std::string>) {});
+    auto stopper = gs::go([&] {
+        CHECK(gs::this_goroutine::sleep_for(st, 1ms).value());
+        source.request_stop();
+    }).value();
+    CHECK(c.recv(st).stopped());
+    CHECK(stopper.join(st).has_value());
+    CHECK(c.send(st, "kept") == gs::status::stopped);
+    CHECK(s.acquire(st).value());
+    CHECK(s.acquire(st).value() == false);
+    std::unique_lock<gs::recursive_mutex> lock(m);
+    CHECK(changed.wait(lock, st, [] { return false; }).value() == false);
+    CHECK(gs::select(gs::recv(c, [](auto) {}), gs::stopped(st, [] {})).value() == 1);
+    CHECK(!sel.select(st).value());
+    gs::task_group tg;
+    CHECK(tg.go([] { return gs::this_goroutine::sleep_for(1h); }));
+    CHECK(tg.wait(st).value() == false);
+    CHECK(gs::cancel_on_stop(st, [] { return gs::this_goroutine::sleep_for(1h).error(); }).value() ==
+          std::errc::operation_canceled);
+    auto waits = gs::go([&] {
+        std::stop_source never;
+        CHECK(c.recv(never.get_token()).status() == gs::status::cancelled);
+        return s.acquire(never.get_token()).error();
+    }).value();
+    waits.cancel();
+    CHECK(waits.get().value() == std::errc::operation_canceled);
+}
+#else
+static void stops() {}
+#endif
+
 int main()
 {
     CHECK(&gs::run([]() -> int & { return failures; }).value() == &failures);
@@ -316,6 +357,7 @@ int main()
         net();
         selectors();
         coroutines();
+        stops();
         return 7;
     });
     CHECK(r.value() == 7);
