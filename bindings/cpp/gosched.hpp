@@ -1476,11 +1476,11 @@ public:
 
 /// A channel that is closed when a stop is requested.
 class stop_chan {
-    gs_chan *c_;
     stop_guard guard_;
+    gs_chan *c_;
 
 public:
-    explicit stop_chan(const std::stop_token &st) : c_(gs_chan_make(0, 0)), guard_(st)
+    explicit stop_chan(const std::stop_token &st) : guard_(st), c_(gs_chan_make(0, 0))
     {
         if (c_ != nullptr && guard_.ok())
             guard_.arm([](void *c) { (void)gs_chan_close(static_cast<gs_chan *>(c)); }, c_);
@@ -5212,6 +5212,14 @@ template <class T>
 class task;
 class executor;
 
+/// How a wait of this header continues a coroutine that isn't a gs::task: its promise is of type Promise. To be specialised
+/// for coroutines that may run only on certain threads. resume() is called on a goroutine of the wait's own, once; the
+/// coroutine may be gone when it returns. An exception that leaves it ends the program.
+template <class Promise>
+struct resumer {
+    static void resume(std::coroutine_handle<Promise> h) { h.resume(); }
+};
+
 namespace detail {
 
 class joint;
@@ -5227,6 +5235,10 @@ public:
     /// Lets h go on once this coroutine has suspended.
     void go_on_with(std::coroutine_handle<> h) const noexcept;
 };
+
+/// Whether coroutines with this promise run on an executor.
+template <class Promise>
+inline constexpr bool is_executors = std::is_base_of_v<promise_base, Promise>;
 
 /// The coroutine around a task that an executor was given. Its frame goes when it ends.
 struct root {
@@ -5275,16 +5287,20 @@ public:
 
 }  // namespace detail
 
-/// Runs coroutines on one goroutine or plain thread: the caller of run(). While a coroutine waits by co_await, the
+/// Runs gs::tasks on one goroutine or plain thread: the caller of run(). While a coroutine waits by co_await, the
 /// others of its executor run; an ordinary call that waits holds up all of them. A wait by co_await that isn't over at
 /// once has a goroutine of its own as long as it lasts.
 class executor {
 public:
-    /// The wait of a coroutine: what is awaited derives from it.
+    /// The wait of a coroutine: what is awaited derives from it. In a gs::task the coroutine continues on its executor. Any
+    /// other coroutine is continued by the goroutine of the wait, as gs::resumer or gs::resume_on says. It must not be
+    /// destroyed while it waits.
     class wait_base {
         friend class executor;
         executor *ex_ = nullptr;
         std::coroutine_handle<> waiter_;
+        void (*resume_)(void *how, std::coroutine_handle<>) = nullptr; // of a coroutine without an executor
+        void *how_ = nullptr;
         gs_g *g_ = nullptr;
         wait_base *prev_ = nullptr, *next_ = nullptr; // of waits_
         wait_base *after_ = nullptr;                  // of over_
@@ -5294,6 +5310,12 @@ public:
             auto *w = static_cast<wait_base *>(p);
             w->wait_now();
             w->ex_->post(w);
+        }
+        static void entry_without(void *p) noexcept
+        {
+            auto *w = static_cast<wait_base *>(p);
+            w->wait_now();
+            w->resume_(w->how_, w->waiter_); // the wait may be gone after this
         }
 
     protected:
@@ -5310,9 +5332,27 @@ public:
         template <class Promise>
         bool await_suspend(std::coroutine_handle<Promise> h) noexcept
         {
-            ex_ = h.promise().where();
+            if constexpr (detail::is_executors<Promise>) {
+                ex_ = h.promise().where();
+                waiter_ = h;
+                return ex_->begin(this);
+            } else {
+                return suspend(h, nullptr, [](void *, std::coroutine_handle<> waiter) {
+                    resumer<Promise>::resume(std::coroutine_handle<Promise>::from_address(waiter.address()));
+                });
+            }
+        }
+        /// Without an executor. resume(how, h) continues the coroutine.
+        bool suspend(std::coroutine_handle<> h, void *how, void (*resume)(void *, std::coroutine_handle<>)) noexcept
+        {
             waiter_ = h;
-            return ex_->begin(this);
+            how_ = how;
+            resume_ = resume;
+            const int r = gs_spawn(entry_without, this);
+            if (r == 0)
+                return true; // the coroutine may be running already, and the wait be gone
+            not_started(r);
+            return false;
         }
     };
 
@@ -5506,6 +5546,8 @@ private:
         template <class P>
         void await_suspend(std::coroutine_handle<P> caller) const noexcept
         {
+            static_assert(detail::is_executors<P>, "a gs::task is awaited in a gs::task: in other coroutines "
+                                                   "co_await gs::async([&] { return gs::sync_wait(std::move(t)); })");
             h.promise().next = caller;
             h.promise().set_where(caller.promise().where());
             caller.promise().go_on_with(h);
@@ -5632,19 +5674,48 @@ result<T> sync_wait(task<T> t)
 
 namespace detail {
 
+/// A wait with an std::stop_token, or without.
+class stoppable {
+#if GS_HPP_STOP_TOKENS
+    std::stop_token st_;
+
+public:
+    stoppable() noexcept = default;
+    explicit stoppable(const std::stop_token &st) noexcept : st_(st) {}
+    bool is_asked() const noexcept { return st_.stop_requested(); }
+    int chan_op(const gs_case &op) const noexcept { return chan_or_stop(st_, op, GS_FOREVER); }
+    int sleep(gs_deadline at) const noexcept { return sleep_or_stop(st_, at); }
+#else
+public:
+    bool is_asked() const noexcept { return false; }
+    int chan_op(const gs_case &op) const noexcept
+    {
+        return op.op == GS_RECV ? gs_chan_recv(op.ch, op.elem, GS_FOREVER) : gs_chan_send(op.ch, op.elem, GS_FOREVER);
+    }
+    int sleep(gs_deadline at) const noexcept { return gs_sleep_until(at); }
+#endif
+};
+
 template <class T>
 class recv_wait final : public executor::wait_base {
     recv_chan<T> c_;
+    stoppable stop_;
     received<T> in_{status::closed};
     int r_ = 0;
 
-    int receive(gs_deadline at) noexcept { return r_ = gs_chan_recv(c_.native_handle(), landing_access::data(in_), at); }
-    void wait_now() noexcept override { (void)receive(GS_FOREVER); }
+    void *elem() noexcept { return landing_access::data(in_); }
+    void wait_now() noexcept override { r_ = stop_.chan_op(gs_case{c_.native_handle(), elem(), GS_RECV, 0}); }
     void not_started(int r) noexcept override { r_ = r; }
 
 public:
-    explicit recv_wait(recv_chan<T> c) noexcept : c_(std::move(c)) {}
-    bool await_ready() noexcept { return receive(GS_NOWAIT) != -EAGAIN; }
+    explicit recv_wait(recv_chan<T> c, stoppable stop = stoppable()) noexcept : c_(std::move(c)), stop_(std::move(stop)) {}
+    bool await_ready() noexcept
+    {
+        r_ = gs_chan_recv(c_.native_handle(), elem(), GS_NOWAIT);
+        if (r_ == -EAGAIN && stop_.is_asked())
+            r_ = stop_asked;
+        return r_ != -EAGAIN;
+    }
     received<T> await_resume()
     {
         landing_access::set(in_, status_of(r_, "gs::recv"));
@@ -5652,49 +5723,100 @@ public:
     }
 };
 
-template <class T>
+/// Result: void, or status for a wait with a token.
+template <class T, class Result>
 class send_wait final : public executor::wait_base {
     send_chan<T> c_;
+    stoppable stop_;
     outgoing<T> out_;
     int r_ = 0;
 
-    void send(gs_deadline at) noexcept
+    void *elem() noexcept { return const_cast<void *>(out_.data()); }
+    void sent(int r) noexcept
     {
-        r_ = out_.ok() ? gs_chan_send(c_.native_handle(), out_.data(), at) : -ENOMEM;
+        r_ = r;
         if (r_ == 0)
             out_.sent();
     }
-    void wait_now() noexcept override { send(GS_FOREVER); }
+    void wait_now() noexcept override { sent(stop_.chan_op(gs_case{c_.native_handle(), elem(), GS_SEND, 0})); }
     void not_started(int r) noexcept override { r_ = r; }
 
 public:
     template <class V>
-    send_wait(send_chan<T> c, V &&v) : c_(std::move(c)), out_(std::forward<V>(v))
+    send_wait(send_chan<T> c, V &&v, stoppable stop = stoppable())
+        : c_(std::move(c)), stop_(std::move(stop)), out_(std::forward<V>(v))
     {
     }
     bool await_ready() noexcept
     {
-        send(GS_NOWAIT);
+        sent(out_.ok() ? gs_chan_send(c_.native_handle(), elem(), GS_NOWAIT) : -ENOMEM);
+        if (r_ == -EAGAIN && stop_.is_asked())
+            r_ = stop_asked;
         return r_ != -EAGAIN;
     }
-    result<void> await_resume()
+    auto await_resume()
     {
         out_.restore();
-        return done(r_, "gs::send");
+        if constexpr (std::is_void_v<Result>)
+            return done(r_, "gs::send");
+        else
+            return status_of(r_, "gs::send");
     }
 };
 
+/// Result: void, or bool for a wait with a token.
+template <class Result>
 class sleep_wait final : public executor::wait_base {
     deadline until_;
+    stoppable stop_;
     int r_ = 0;
 
-    void wait_now() noexcept override { r_ = gs_sleep_until(until_.native()); }
+    void wait_now() noexcept override { r_ = stop_.sleep(until_.native()); }
     void not_started(int r) noexcept override { r_ = r; }
 
 public:
-    explicit sleep_wait(deadline until) noexcept : until_(until) {}
-    bool await_ready() const noexcept { return until_.native() != GS_FOREVER && until_.native() <= gs_now(); }
-    result<void> await_resume() const { return done(r_, "gs::sleep"); }
+    explicit sleep_wait(deadline until, stoppable stop = stoppable()) noexcept : until_(until), stop_(std::move(stop)) {}
+    bool await_ready() noexcept
+    {
+        if (until_.native() != GS_FOREVER && until_.native() <= gs_now())
+            return true;
+        if (stop_.is_asked())
+            r_ = stop_asked;
+        return r_ != 0;
+    }
+    result<Result> await_resume() const
+    {
+        if constexpr (std::is_void_v<Result>)
+            return done(r_, "gs::sleep");
+        else
+            return in_time(r_, "gs::sleep");
+    }
+};
+
+/// A wait whose coroutine is continued by post.
+template <class Wait, class Post>
+class resumed_wait {
+    Wait &wait_;
+    Post post_;
+
+public:
+    template <class P>
+    resumed_wait(Wait &wait, P &&post) : wait_(wait), post_(std::forward<P>(post))
+    {
+    }
+    resumed_wait(const resumed_wait &) = delete;
+    resumed_wait &operator=(const resumed_wait &) = delete;
+    bool await_ready() { return wait_.await_ready(); }
+    template <class Promise>
+    bool await_suspend(std::coroutine_handle<Promise> h) noexcept
+    {
+        static_assert(!is_executors<Promise>, "a gs::task runs on its executor");
+        return wait_.suspend(h, &post_, [](void *how, std::coroutine_handle<> waiter) {
+            Post post(std::move(*static_cast<Post *>(how))); // this object may be gone before post returns
+            std::invoke(post, waiter);
+        });
+    }
+    decltype(auto) await_resume() { return wait_.await_resume(); }
 };
 
 template <class T, class F>
@@ -5768,6 +5890,7 @@ public:
     template <class Promise>
     void await_suspend(std::coroutine_handle<Promise> h)
     {
+        static_assert(is_executors<Promise>, "gs::when_all is for gs::tasks, in a gs::task");
         add_all(*h.promise().where(), std::index_sequence_for<T...>());
         begin(h);
     }
@@ -5785,6 +5908,7 @@ public:
     template <class Promise>
     void await_suspend(std::coroutine_handle<Promise> h)
     {
+        static_assert(is_executors<Promise>, "gs::when_all is for gs::tasks, in a gs::task");
         for (std::size_t i = 0; i < tasks_.size(); i++)
             add(*h.promise().where(), std::move(tasks_[i]), out_[i]);
         begin(h);
@@ -5807,6 +5931,7 @@ public:
     template <class Promise>
     bool await_suspend(std::coroutine_handle<Promise> h) noexcept
     {
+        static_assert(is_executors<Promise>, "only a gs::task runs on a gs::executor");
         ex_ = h.promise().where();
         return false;
     }
@@ -5815,7 +5940,7 @@ public:
 
 }  // namespace detail
 
-/// `co_await gs::recv(ch)`: a gs::received<T>, as ch.recv() gives.
+/// `co_await gs::recv(ch)`: a gs::received<T>, as ch.recv() gives. In any coroutine: see gs::resumer.
 template <class C, std::enable_if_t<detail::can_recv<C>, int> = 0>
 [[nodiscard]] inline auto recv(const C &c)
 {
@@ -5825,17 +5950,54 @@ template <class C, std::enable_if_t<detail::can_recv<C>, int> = 0>
 template <class C, std::enable_if_t<detail::can_send<C>, int> = 0>
 [[nodiscard]] inline auto send(const C &c, const typename C::value_type &value)
 {
-    return detail::send_wait<typename C::value_type>(send_chan<typename C::value_type>(c), value);
+    return detail::send_wait<typename C::value_type, void>(send_chan<typename C::value_type>(c), value);
 }
 template <class C, std::enable_if_t<detail::can_send<C>, int> = 0>
 [[nodiscard]] inline auto send(const C &c, typename C::value_type &&value)
 {
-    return detail::send_wait<typename C::value_type>(send_chan<typename C::value_type>(c), std::move(value));
+    return detail::send_wait<typename C::value_type, void>(send_chan<typename C::value_type>(c), std::move(value));
 }
 /// `co_await gs::sleep(d)`, or of a time_point. (Without co_await: gs::this_goroutine::sleep_for.)
-[[nodiscard]] inline detail::sleep_wait sleep(deadline until)
+[[nodiscard]] inline auto sleep(deadline until)
 {
-    return detail::sleep_wait(until);
+    return detail::sleep_wait<void>(until);
+}
+#if GS_HPP_STOP_TOKENS
+/// `co_await gs::recv(token, ch)`: as ch.recv(token).
+template <class C, std::enable_if_t<detail::can_recv<C>, int> = 0>
+[[nodiscard]] inline auto recv(const std::stop_token &st, const C &c)
+{
+    using T = typename C::value_type;
+    return detail::recv_wait<T>(recv_chan<T>(c), detail::stoppable(st));
+}
+/// `co_await gs::send(token, ch, value)`: as ch.send(token, value).
+template <class C, std::enable_if_t<detail::can_send<C>, int> = 0>
+[[nodiscard]] inline auto send(const std::stop_token &st, const C &c, const typename C::value_type &value)
+{
+    using T = typename C::value_type;
+    return detail::send_wait<T, status>(send_chan<T>(c), value, detail::stoppable(st));
+}
+template <class C, std::enable_if_t<detail::can_send<C>, int> = 0>
+[[nodiscard]] inline auto send(const std::stop_token &st, const C &c, typename C::value_type &&value)
+{
+    using T = typename C::value_type;
+    return detail::send_wait<T, status>(send_chan<T>(c), std::move(value), detail::stoppable(st));
+}
+/// `co_await gs::sleep(token, d)`: false if a stop was requested before the time was up.
+[[nodiscard]] inline auto sleep(const std::stop_token &st, deadline until)
+{
+    return detail::sleep_wait<bool>(until, detail::stoppable(st));
+}
+#endif
+/// `co_await gs::resume_on(post, gs::recv(ch))`, with the wait written in place, and in a coroutine that isn't a gs::task:
+/// when the wait is over, post(h) is called on a goroutine of the wait's own, with the std::coroutine_handle<> of the
+/// coroutine. It resumes h, once, or sees to it that another thread does. If the wait is over at once, the coroutine
+/// continues at once, and post isn't called.
+template <class Post, class Wait>
+[[nodiscard]] inline auto resume_on(Post &&post, Wait &&wait)
+{
+    static_assert(!std::is_lvalue_reference_v<Wait>, "the wait is written in place");
+    return detail::resumed_wait<Wait, std::decay_t<Post>>(wait, std::forward<Post>(post));
 }
 /// `co_await gs::async(f)`: what f() returns, which runs as a goroutine, for waits of any kind.
 template <class F>
