@@ -5,7 +5,6 @@
 #include <condition_variable>
 #include <deque>
 #include <mutex>
-#include <stdexcept>
 #include <string>
 #include <thread>
 
@@ -153,7 +152,7 @@ TEST_CASE("waits of all kinds, in a coroutine that ends on a goroutine")
 static Eager<int> fails(gs::chan<int> c)
 {
     co_await gs::recv(c);
-    throw std::runtime_error("after the wait");
+    throw 5;
 }
 
 GO_TEST("an exception after a wait is the coroutine's own")
@@ -161,7 +160,7 @@ GO_TEST("an exception after a wait is the coroutine's own")
     gs::chan<int> c;
     auto f = fails(c);
     c.send(1);
-    CHECK_THROWS_WITH_AS(f.future.get(), "after the wait", std::runtime_error);
+    CHECK_THROWS_AS(f.future.get(), int);
 }
 
 // ---- Coroutines that belong to a thread ----
@@ -259,10 +258,10 @@ TEST_CASE("gs::resumer: coroutines continue on the thread of their loop")
 /// those twice.)
 class Post {
     Loop *loop;
-    std::shared_ptr<int> count;
+    std::shared_ptr<std::atomic<int>> count;
 
 public:
-    Post(Loop &l, std::shared_ptr<int> c) : loop(&l), count(std::move(c)) {}
+    Post(Loop &l, std::shared_ptr<std::atomic<int>> c) : loop(&l), count(std::move(c)) {}
     void operator()(std::coroutine_handle<> h) const
     {
         loop->post(h);
@@ -271,7 +270,7 @@ public:
     }
 };
 
-static Eager<int> posted(Loop &loop, gs::chan<std::string> c, std::shared_ptr<int> count)
+static Eager<int> posted(Loop &loop, gs::chan<std::string> c, std::shared_ptr<std::atomic<int>> count)
 {
     const auto v = co_await gs::resume_on(Post(loop, count), gs::recv(c));
     CHECK(std::this_thread::get_id() == loop.thread);
@@ -284,7 +283,7 @@ static Eager<int> posted(Loop &loop, gs::chan<std::string> c, std::shared_ptr<in
 
 TEST_CASE("gs::resume_on: a wait that is continued elsewhere")
 {
-    const auto count = std::make_shared<int>(0);
+    const auto count = std::make_shared<std::atomic<int>>(0);
     Loop loop;
     loop.left = 1;
     gs::chan<std::string> c;

@@ -347,11 +347,14 @@ GO_TEST("promise and future: exceptions")
 {
     gs::promise<int> p;
     auto f = p.get_future();
-    auto g = gs::go([&] { CHECK_THROWS_WITH_AS(f.get(), "given", std::runtime_error); });
+    auto g = gs::go([&] { CHECK_THROWS_AS(f.get(), int); });
     gs::this_goroutine::yield();
-    p.set_exception(std::make_exception_ptr(std::runtime_error("given")));
+    p.set_exception(std::make_exception_ptr(4));
     g.get();
     CHECK_FALSE(f.valid());
+    gs::promise<void> with_text;
+    with_text.set_exception(std::make_exception_ptr(std::runtime_error("given")));
+    CHECK_THROWS_WITH_AS(with_text.get_future().get(), "given", std::runtime_error);
 
     gs::promise<int &> q;
     gs::shared_future<int &> s = q.get_future().share();
