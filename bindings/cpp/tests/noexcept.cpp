@@ -293,9 +293,38 @@ static gs::task<> all()
     CHECK(v.status() == gs::status::invalid);
 }
 
+/// A coroutine type that knows nothing of this library.
+struct Foreign {
+    struct promise_type {
+        Foreign get_return_object() const noexcept { return {}; }
+        std::suspend_never initial_suspend() const noexcept { return {}; }
+        std::suspend_never final_suspend() const noexcept { return {}; }
+        void return_void() const noexcept {}
+        void unhandled_exception() const noexcept {}
+    };
+};
+
+static Foreign foreign(gs::chan<std::string> in, gs::promise<std::size_t> &length)
+{
+    std::size_t n = 0;
+    while (const auto v = co_await gs::recv(in))
+        n += v->size();
+    CHECK(co_await gs::sleep(1ms));
+    CHECK((co_await gs::send(in, "")).error() == std::errc::broken_pipe);
+    CHECK(length.set_value(n));
+}
+
 static void coroutines()
 {
     CHECK(gs::sync_wait(all()));
+    gs::chan<std::string> c;
+    gs::promise<std::size_t> length;
+    auto f = length.get_future().value();
+    foreign(c, length);
+    CHECK(c.send("four"));
+    CHECK(c.send("six ch"));
+    CHECK(c.close());
+    CHECK(f.get().value() == 10);
 }
 #else
 static void coroutines() {}
