@@ -22,6 +22,9 @@
 // std::errc::operation_canceled, which unwinds the goroutine. Locks are the exception: a cancel never ends lock(),
 // because destructors lock, too.
 //
+// Stop tokens, from C++20 on. A wait with an std::stop_token, which is its first argument, ends when a stop is requested.
+// That is no error: the result says so. What can be done at once is done, also after the stop.
+//
 // gs_exit() runs no destructors: a C++ goroutine ends by returning.
 #ifndef GOSCHED_HPP
 #define GOSCHED_HPP
@@ -2258,8 +2261,8 @@ public:
 
 /// A variable of which each goroutine, and each plain thread, has a value of its own: what thread_local is for threads.
 /// `*var` makes the value when the goroutine first uses it, by T() or by the function that the constructor was given. The
-/// value is destroyed on the goroutine at its end, before a join returns, or on the plain thread at its end (that of main,
-/// never). Like a pointer, a const variable gives a T that isn't const.
+/// value is destroyed on the goroutine at its end, before a join returns, or on the plain thread at its end. Like a pointer,
+/// a const variable gives a T that isn't const.
 ///
 /// A variable may be destroyed before the goroutines that have values of it: the destructor destroys the caller's value,
 /// and each other goroutine destroys its own at its end. There are 65,536 variables at most, in all of the program.

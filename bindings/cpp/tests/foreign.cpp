@@ -27,7 +27,7 @@ struct Eager {
     gs::future<T> future;
 };
 
-/// Begins when it is awaited, by a coroutine of any type, and continues that one directly.
+/// Begins when it is awaited, by a coroutine of any type, and continues that coroutine directly.
 template <class T>
 struct Lazy {
     struct promise_type {

@@ -459,7 +459,7 @@ GO_TEST("get takes the value out, and the last one to go destroys what is left")
         gs::shared_future<Counted> s = q.get_future(), t = s;
         q.set_value(Counted(2));
         CHECK(s.get().value + t.get().value == 4);
-        CHECK(Counted::alive == before + 2); // the one that was moved from lives as long as p
+        CHECK(Counted::alive == before + 2); // what was moved from lives as long as p
     }
     CHECK(Counted::alive == before);
 }
