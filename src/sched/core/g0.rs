@@ -193,7 +193,7 @@ fn make_current(m: MRef, task: Task) -> Option<GRef> {
             if g.has(flags::TIMED) {
                 m.p().note_wait(g);
             }
-            assign(m, m.p(), g);
+            assign(m.p(), g);
             Some(g)
         }
         TaskKind::Newborn(n) => {
@@ -202,7 +202,7 @@ fn make_current(m: MRef, task: Task) -> Option<GRef> {
                 return None;
             };
             // SAFETY: the newborn came out of a queue, so this M owns it.
-            unsafe { stacks::begin_on(m, m.p(), n, g) };
+            unsafe { stacks::begin_on(m.p(), n, g) };
             if rt().aside.lacks_stacks() {
                 // There is one stack, so there may be more: a task that waits aside for a stack tries again.
                 rt().aside.stack_is_free(m.p());

@@ -163,7 +163,7 @@ fn wait_here(m: MRef, lost: *const P, publish: impl FnOnce(GRef)) -> bool {
     computes_from_now(m.p());
     note_cpu(m);
     m.bind_to(m.p().node as usize);
-    switch::assign(m, m.p(), g);
+    switch::assign(m.p(), g);
     true
 }
 

@@ -232,7 +232,7 @@ fn come_in(m: MRef, hooks: &Hooks, g: GRef) -> bool {
         wait_for_p(m, g);
         return false;
     }
-    switch::assign(m, m.p(), g);
+    switch::assign(m.p(), g);
     true
 }
 

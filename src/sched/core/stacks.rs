@@ -143,9 +143,9 @@ pub fn descriptor(p: PRef) -> Option<GRef> {
 /// # Safety
 /// As for [`begin_as`].
 #[inline(always)]
-pub unsafe fn begin_on(m: MRef, p: PRef, newborn: NonNull<Newborn>, g: GRef) {
+pub unsafe fn begin_on(p: PRef, newborn: NonNull<Newborn>, g: GRef) {
     // SAFETY: the caller owns the record.
-    unsafe { begin_as(m, p, newborn, g) };
+    unsafe { begin_as(p, newborn, g) };
     g.fiber.begin_anew();
     // SAFETY: the stack is the goroutine's and nothing is on it.
     g.context
@@ -182,7 +182,7 @@ pub fn equip(m: MRef, g: GRef) -> Option<()> {
 /// # Safety
 /// The caller has taken the newborn out of a queue.
 #[inline(always)]
-pub unsafe fn begin_as(m: MRef, p: PRef, newborn: NonNull<Newborn>, g: GRef) {
+pub unsafe fn begin_as(p: PRef, newborn: NonNull<Newborn>, g: GRef) {
     // SAFETY: the record came out of a queue, so the caller owns it.
     let n = unsafe { newborn.as_ref() };
     g.f.set(n.f.replace(None));
@@ -193,7 +193,7 @@ pub unsafe fn begin_as(m: MRef, p: PRef, newborn: NonNull<Newborn>, g: GRef) {
     g.priority.set(priority::NORMAL);
     g.data.store(ptr::null_mut(), Ordering::Relaxed);
     g.id.store(next_id(p), Ordering::Relaxed);
-    switch::assign(m, p, g);
+    switch::assign(p, g);
     if p.newborns.is_full() {
         p.of_node().newborns.take_back(&p.newborns, NEWBORNS / 2);
     }

@@ -308,23 +308,22 @@ fn direct(m: MRef, p: PRef, task: Task) -> Option<GRef> {
                     p.note_wait(g);
                 }
             }
-            assign(m, p, g);
+            assign(p, g);
             Some(g)
         }
         TaskKind::Newborn(n) => {
             // SAFETY: the cache holds descriptors.
             let g = unsafe { GRef::from_non_null(p.free_gs.pop()?) };
             // SAFETY: the newborn came out of a queue, so this M owns it.
-            unsafe { stacks::begin_on(m, p, n, g) };
+            unsafe { stacks::begin_on(p, n, g) };
             Some(g)
         }
     }
 }
 
-/// Makes the goroutine this M's.
+/// The goroutine runs on the P from now on.
 #[inline(always)]
-pub fn assign(m: MRef, p: PRef, g: GRef) {
-    g.m.set(m.as_ptr());
+pub fn assign(p: PRef, g: GRef) {
     if g.last_p.get() != p.id {
         moved(p, g);
     }

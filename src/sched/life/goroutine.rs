@@ -106,7 +106,7 @@ fn end_current(mut m: MRef) -> MRef {
     {
         // The newborn gets this stack, which is warm: no switch at all.
         // SAFETY: the newborn came out of a queue, so this M owns it.
-        unsafe { begin_as(m, p, n, g) };
+        unsafe { begin_as(p, n, g) };
         if sanitizer::is_on() {
             sanitizer::leaving(g.stack_of_running().bounds(), true);
             sanitizer::arrived(ptr::null_mut());

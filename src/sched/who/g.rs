@@ -108,8 +108,6 @@ pub struct G {
     pub context: AtomicUsize,
     /// The link of the queue it is in.
     pub run_link: Cell<usize>,
-    /// The M that runs it.
-    pub m: Cell<*const M>,
     /// Bits of [`flags`]. A thread that wants to preempt the goroutine, or has stopped the world, reads them too:
     /// `preempt::runs_preemptible`, `registers::shown`.
     pub flags: RelaxedCell<u32>,
