@@ -102,7 +102,7 @@ impl Bell {
     }
 }
 
-/// A bell, or none, that several threads may read.
+/// A bell, or none, that several threads may read. It orders nothing else.
 pub struct AtomicBell(AtomicU64);
 
 impl AtomicBell {

@@ -9,7 +9,7 @@
 
 use super::ready;
 use super::start;
-use crate::os::bell::{AtomicBell, Bell};
+use crate::os::bell::Bell;
 use crate::os::epoll::{self, Event};
 use crate::os::time;
 use crate::sched::who::g::{GRef, Status};
@@ -19,7 +19,7 @@ use crate::sched::who::p::{self, PRef, PStatus};
 use crate::sched::who::runtime::{Runtime, rt};
 use crate::sched::who::task::{Batch, Task, TaskKind};
 use core::ptr;
-use core::sync::atomic::{AtomicI32, AtomicPtr, Ordering, fence};
+use core::sync::atomic::{AtomicPtr, Ordering, fence};
 
 /// Events that one poll takes at most.
 const EVENTS: usize = 128;
@@ -190,9 +190,7 @@ fn make_instance(rt: &Runtime, p: PRef) -> Result<(), i32> {
         Some(fd) => fd,
         None => {
             let (fd, bell) = make_epoll_with_bell()?;
-            node.poll.bell.store(Some(bell));
-            // Release: pairs with the Acquire in `NodePoll::epoll`; the bell goes along.
-            node.poll.epoll.store(fd, Ordering::Release);
+            node.poll.instance.publish(fd, bell);
             fd
         }
     };
@@ -202,9 +200,7 @@ fn make_instance(rt: &Runtime, p: PRef) -> Result<(), i32> {
         epoll::close(fd);
         return Err(e);
     }
-    p.poll.bell.store(Some(bell));
-    // Release: pairs with the Acquire in `Poll::epoll`; the bell goes along.
-    p.poll.epoll.store(fd, Ordering::Release);
+    p.poll.instance.publish(fd, bell);
     // Release: pairs with the Acquire loads of `polls` in `Post::find` and `PollerWatch::check`.
     rt.polls.store(true, Ordering::Release);
     Ok(())
@@ -224,18 +220,8 @@ fn make_epoll_with_bell() -> Result<(i32, Bell), i32> {
 
 /// Closes all instances and bells. No M polls any more.
 pub fn close_all(rt: &Runtime) {
-    let close = |instance: &AtomicI32, bell: &AtomicBell| {
-        let fd = instance.swap(-1, Ordering::Relaxed);
-        if fd >= 0 {
-            epoll::close(fd);
-        }
-        if let Some(made) = bell.load() {
-            bell.store(None);
-            made.close();
-        }
-    };
-    rt.all_made_ps().for_each(|p| close(&p.poll.epoll, &p.poll.bell));
-    rt.nodes.iter().for_each(|n| close(&n.poll.epoll, &n.poll.bell));
+    rt.all_made_ps().for_each(|p| p.poll.instance.close());
+    rt.nodes.iter().for_each(|n| n.poll.instance.close());
 }
 
 /// The calling goroutine is about to wait for a file of this P's instance. It holds the
@@ -414,7 +400,7 @@ pub(super) fn take_events(of: PRef, deadline: i64) -> Found {
 /// The caller has taken a ring of the bell in the P's instance. The ring is for an M that sleeps there: if the caller
 /// only polls, it passes the ring on.
 fn hear(of: PRef, only_polls: bool) {
-    let Some(bell) = of.poll.bell.load() else { return };
+    let Some(bell) = of.poll.instance.bell() else { return };
     bell.heard();
     // Read after `heard`, which may have taken a later ring: a thread that rings for an M has seen that the M sleeps
     // here, so the P is attended then.

@@ -127,14 +127,15 @@ impl<'a> Post<'a> {
     fn sleep_until(&self, m: MRef, deadline: i64) -> Woken {
         let mut woken = Woken::none();
         let bell = match self {
-            Post::Note => {
-                woken.notified = m.sleep(deadline);
-                return woken;
-            }
-            Post::P(p) => &p.poll.bell,
-            Post::Node(node) => &node.poll.bell,
+            Post::Note => None,
+            Post::P(p) => p.poll.instance.bell(),
+            Post::Node(node) => node.poll.instance.bell(),
         };
-        m.sleeps_in(bell.load());
+        if bell.is_none() {
+            woken.notified = m.sleep(deadline);
+            return woken;
+        }
+        m.sleeps_in(bell);
         woken.notified = m.take_note();
         if !woken.notified {
             match self {
@@ -186,7 +187,7 @@ impl Woken {
         for &Event { u64: data, .. } in &events[..n] {
             match data {
                 // The caller takes its note after this.
-                BELL => node.poll.bell.load().into_iter().for_each(Bell::heard),
+                BELL => node.poll.instance.bell().into_iter().for_each(Bell::heard),
                 _ => {
                     self.fired[self.n] = data as u16;
                     self.n += 1;
