@@ -29,7 +29,7 @@ use crate::sched::words::forking::is_forking;
 use core::ffi::c_void;
 use core::mem::MaybeUninit;
 use core::ptr;
-use core::sync::atomic::{Ordering, compiler_fence};
+use core::sync::atomic::Ordering;
 
 /// The handler, on the alternate stack of the thread. Async-signal-safe: the interrupted code is the user's, so it holds
 /// no lock of this library, and the handler calls no other library.
@@ -53,7 +53,7 @@ pub fn on_signal(context: *mut c_void) {
         stop_here(m);
         leave_context(m);
     }
-    compiler_fence(Ordering::SeqCst);
+    // A Release: what was done here comes before it.
     boundary::leave(m);
 }
 

@@ -18,7 +18,7 @@ use crate::sched::who::task::Newborn;
 use crate::sched::who::waiter::{Parker, Why};
 use core::ffi::{c_char, c_void};
 use core::ptr;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// The embedder's function that is called once a goroutine that parks is at rest. False: the goroutine goes on at once.
 pub type EmbedderCommit = unsafe extern "C" fn(g: *const G, arg: *mut c_void) -> bool;
@@ -241,7 +241,10 @@ pub fn for_each_without_stack(mut f: impl FnMut(&GSnapshot)) {
 fn for_each_newborn(mut f: impl FnMut(&GSnapshot)) {
     for node in &rt().nodes {
         node.newborns.for_each(|n| {
-            if n.f.seen().is_some() {
+            let is_there = n.f.seen().is_some();
+            // Pairs with the fence in `spawn::fill`.
+            fence(Ordering::Acquire);
+            if is_there {
                 f(&GSnapshot::newborn(n, node.id));
             }
         });

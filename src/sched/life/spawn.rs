@@ -16,7 +16,7 @@ use crate::sched::who::task::{GoFn, Newborn, Task};
 use crate::stack::SizeClass;
 use core::ffi::{CStr, c_void};
 use core::ptr::{self, NonNull};
-use core::sync::atomic::{Ordering, compiler_fence, fence};
+use core::sync::atomic::{Ordering, fence};
 use std::ffi::CString;
 
 /// What a goroutine may be spawned with.
@@ -101,8 +101,9 @@ fn fill(n: NonNull<Newborn>, f: GoFn, arg: *mut c_void, pc: usize, creator: u64)
     n.arg.set(arg);
     n.pc.set(pc);
     n.creator.set(creator);
-    // Last, and in this order: `embed::for_each` shows the records that have a function.
-    compiler_fence(Ordering::Release);
+    // Pairs with the fence in `embed::for_each_newborn`, which shows the records that have a function: a thread that sees
+    // the function sees what was set before.
+    fence(Ordering::Release);
     n.f.set(Some(f));
 }
 
