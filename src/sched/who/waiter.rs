@@ -297,7 +297,8 @@ impl Waiter {
 
     /// The goroutine that waits, for a waker that puts it into a run queue itself.
     ///
-    /// # Safety As for [`Waiter::ready`], and the waiter is a goroutine's.
+    /// # Safety
+    /// As for [`Waiter::ready`], and the waiter is a goroutine's.
     pub unsafe fn goroutine(waiter: *const Waiter) -> GRef {
         // SAFETY: the waiter is claimed, so it stays; its parker is a goroutine's, as the caller says.
         unsafe { (*(*waiter).parker).g() }
