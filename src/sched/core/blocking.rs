@@ -65,23 +65,26 @@ pub fn enter_block() -> i32 {
 }
 
 fn enter_on(m: MRef, at_once: bool) -> i32 {
-    let g = m.g();
+    // SAFETY: a goroutine calls this.
+    let g = unsafe { m.must_g() };
     let depth = g.syscall_depth.get();
     g.syscall_depth.set(depth + 1);
     if depth > 0 {
         return 0;
     }
+    // SAFETY: the goroutine is in no call yet, so it has had a P since it entered the library.
+    let p = unsafe { m.must_p() };
     // The fast path below calls no function except in tail position, so the compiler saves no registers.
     if at_once
         || must_leave_thread(m, g)
         || g.long_calls.get() == SURE
-        || start::keeps_anything(m.p())
-        || m.p().loan.is_open()
+        || start::keeps_anything(p)
+        || p.loan.is_open()
     {
         return begin_with_care(m, g, at_once);
     }
     note_begin(g);
-    mark(m);
+    mark(m, p);
     0
 }
 
@@ -134,7 +137,8 @@ fn leave_p(m: MRef, g: GRef, at_once: bool) {
         return;
     }
     let at_once = at_once || will_be_missed(m, g);
-    let p = mark(m);
+    let p = m.p();
+    mark(m, p);
     if at_once && p.take_from_call(PStatus::Idle) {
         start::hand_off(p);
     }
@@ -174,16 +178,14 @@ pub fn go_without_p(m: MRef, p: PRef) {
     m.in_syscall.store(true, Ordering::Relaxed);
 }
 
-/// From now on any thread that needs the P may take it, unless this M's goroutine has stopped the world: no other
+/// From now on any thread that needs the P of this M may take it, unless this M's goroutine has stopped the world: no other
 /// goroutine may run then, and the P must be there when the call is over.
-fn mark(m: MRef) -> PRef {
-    let p = m.p();
+fn mark(m: MRef, p: PRef) {
     p.syscall_tick.store(p.syscall_tick.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     go_without_p(m, p);
     if !m.stops_world.get() {
         p.leave_to_call(m);
     }
-    p
 }
 
 /// The M's goroutine has started the world again, within a call: the call is an ordinary one from here on.
@@ -440,7 +442,9 @@ impl BlockingCall {
 pub fn off_p(m: MRef, f: impl FnOnce()) {
     let p = (!m.p.get().is_null()).then(|| {
         start::share_what_is_kept(m.p());
-        mark(m)
+        let p = m.p();
+        mark(m, p);
+        p
     });
     m.in_syscall.store(true, Ordering::Relaxed);
     f();

@@ -187,25 +187,27 @@ fn make_current(m: MRef, task: Task) -> Option<GRef> {
             None
         }
         TaskKind::Goroutine(g) => {
+            let p = m.p();
             if g.has(flags::REMOTE) {
-                run_remote(m.p(), g);
+                run_remote(p, g);
             }
             if g.has(flags::TIMED) {
-                m.p().note_wait(g);
+                p.note_wait(g);
             }
-            assign(m.p(), g);
+            assign(p, g);
             Some(g)
         }
         TaskKind::Newborn(n) => {
-            let Some(g) = stacks::descriptor(m.p()) else {
-                rt().aside.wait_for_stack(task, true);
+            let p = m.p();
+            let Some(g) = stacks::descriptor(p) else {
+                p.rt().aside.wait_for_stack(task, true);
                 return None;
             };
             // SAFETY: the newborn came out of a queue, so this M owns it.
-            unsafe { stacks::begin_on(m.p(), n, g) };
-            if rt().aside.lacks_stacks() {
+            unsafe { stacks::begin_on(p, n, g) };
+            if p.rt().aside.lacks_stacks() {
                 // There is one stack, so there may be more: a task that waits aside for a stack tries again.
-                rt().aside.stack_is_free(m.p());
+                p.rt().aside.stack_is_free(p);
             }
             Some(g)
         }
@@ -227,7 +229,7 @@ fn next_bound(m: MRef, p: PRef, task: Option<Task>) -> Option<Task> {
         return None;
     }
     if make_due_ready(m, p) {
-        start::work_added(None, p.node as usize);
+        start::work_added_on(p);
     }
     // A locked M never serves the P's own queues. So once in `OTHERS` decisions it gives the P up if tasks wait.
     if next_tick(p).is_multiple_of(OTHERS) && (p.has_work() || work_anywhere(rt())) {
@@ -284,7 +286,7 @@ pub fn find_runnable(m: MRef) -> Option<Task> {
     let task = find_in_queues(m, p);
     // A single goroutine is this M's own next work. To wake another M first would take longer than it waited otherwise.
     if owes && p.queued() > 0 {
-        start::work_added(None, p.node as usize);
+        start::work_added_on(p);
     }
     task
 }
@@ -292,7 +294,7 @@ pub fn find_runnable(m: MRef) -> Option<Task> {
 /// The part of [`find_runnable`] after what is due was made ready.
 #[inline(always)]
 fn find_in_queues(m: MRef, p: PRef) -> Option<Task> {
-    let rt = rt();
+    let rt = p.rt();
     // Events of another P: this P was taken from its M to serve them (`P::serves`).
     if p.serves.load(Ordering::Relaxed) != 0
         && let Some(task) = events::take_events_to_serve(rt, m, p)

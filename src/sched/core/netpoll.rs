@@ -132,7 +132,7 @@ impl Found {
             push_each(accepts, |task| ready::push_shared(p, task));
         }
         if for_others && !p.alone.get() {
-            start::work_added(None, p.node as usize);
+            start::work_added_on(p);
         }
     }
 

@@ -52,7 +52,7 @@ impl Parker {
     unsafe fn ready(parker: *const Parker, when: When) {
         // SAFETY: the goroutine is parked, so its parker stays until it is made ready, which only the caller may do.
         let this = unsafe { &*parker };
-        if this.is_thread.get() {
+        if this.is_thread() {
             blocked::thread_wakes(this.counted.get());
             let note: *const AtomicU32 = &raw const this.note;
             // Release: pairs with the Acquire in `park_thread`.
@@ -324,7 +324,7 @@ impl Block {
     ) -> Cause {
         // SAFETY: the parker is the caller's own.
         let parker = unsafe { &*self.parker };
-        if parker.is_thread.get() {
+        if parker.is_thread() {
             // SAFETY: the caller keeps the same promises.
             let cause = unsafe { self.park_thread(parker, unlock, arg) };
             if let (Some(Leave { f, arg }), true) = (leave, cause != Cause::Woken) {
@@ -338,7 +338,8 @@ impl Block {
         // SAFETY: the parker is a goroutine's, so a goroutine runs this code and its thread has an M.
         let m = unsafe { m::must_current() };
         if self.number == 0 {
-            if m.p().alone.get() {
+            // SAFETY: a goroutine that parks has a P.
+            if unsafe { m.must_p() }.alone.get() {
                 // SAFETY: the caller holds the locks that `unlock(arg)` releases.
                 switch::switch_away_alone(m, || unsafe { unlock(arg) });
             } else {

@@ -3,7 +3,7 @@
 use super::events;
 use super::gang;
 use super::handler;
-use super::start::{self, work_added};
+use super::start::{self, work_added, work_added_on};
 use crate::os::time;
 use crate::sched::who::g::{GRef, Status, flags};
 use crate::sched::who::m::{MRef, with_p};
@@ -201,7 +201,7 @@ pub fn push_global(task: Task, prio: i8) {
 pub fn push_private(p: PRef, task: Task) {
     push_ring(p, &p.private, task);
     if !p.alone.get() && !p.keeps(task) && !p.is_to_tell_later() {
-        work_added(None, p.node as usize);
+        work_added_on(p);
     }
 }
 
@@ -242,7 +242,7 @@ pub fn push_yielded(p: PRef, g: GRef) {
         return yield_to_full(p, task);
     }
     if !p.alone.get() {
-        work_added(None, p.node as usize);
+        work_added_on(p);
     }
 }
 
@@ -250,7 +250,7 @@ pub fn push_yielded(p: PRef, g: GRef) {
 #[inline(never)]
 fn yield_to_full(p: PRef, task: Task) {
     overflow(p, &p.shared, task);
-    work_added(None, p.node as usize);
+    work_added_on(p);
 }
 
 #[cold]

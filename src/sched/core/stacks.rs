@@ -149,7 +149,7 @@ pub unsafe fn begin_on(p: PRef, newborn: NonNull<Newborn>, g: GRef) {
     g.fiber.begin_anew();
     // SAFETY: the stack is the goroutine's and nothing is on it.
     g.context
-        .store(unsafe { arch::prepare(g.stack_of_running().top(), rt().fp) }, Ordering::Relaxed);
+        .store(unsafe { arch::prepare(g.stack_of_running().top(), p.rt().fp) }, Ordering::Relaxed);
 }
 
 /// Gives an unborn goroutine a stack, so that it can be switched to; `None`: no memory. A pinned goroutine stays on

@@ -27,6 +27,14 @@ pub fn work_added(near: Option<PRef>, node: usize) {
     }
 }
 
+/// [`work_added`] for work that the P keeps in its queues, or its node.
+#[inline(always)]
+pub fn work_added_on(p: PRef) {
+    if let Some(one) = p.rt().idle.work_added() {
+        wake(one, None, p.node as usize);
+    }
+}
+
 /// Whether the P has kept work for itself that other M's could do.
 #[inline(always)]
 pub fn keeps_anything(p: PRef) -> bool {
@@ -38,7 +46,7 @@ pub fn keeps_anything(p: PRef) -> bool {
 pub fn share_what_is_kept(p: PRef) {
     if keeps_anything(p) {
         p.set_quick(false);
-        work_added(None, p.node as usize);
+        work_added_on(p);
     }
 }
 

@@ -12,7 +12,6 @@ use crate::arch::{self, Place, sanitizer};
 use crate::sched::who::g::{GRef, Status, flags};
 use crate::sched::who::m::{Commit, M, MRef};
 use crate::sched::who::p::{PRef, count};
-use crate::sched::who::runtime::rt;
 use crate::sched::who::task::{Task, TaskKind};
 use core::ffi::c_void;
 use core::ptr;
@@ -46,7 +45,8 @@ pub fn switch_away_alone(m: MRef, commit: impl FnOnce()) -> MRef {
 /// The task that runs next, if that needs no g0.
 #[inline(always)]
 pub fn successor(m: MRef) -> Option<Task> {
-    if m.by_g0.get() != 0 { None } else { next_direct(m, m.p()) }
+    // SAFETY: a goroutine that parks, yields or ends has had a P since it entered the library.
+    if m.by_g0.get() != 0 { None } else { next_direct(m, unsafe { m.must_p() }) }
 }
 
 /// For an M with hooks, on g0: chooses the next task before the goroutine that has left is published. The task waits in
@@ -89,7 +89,8 @@ impl ThreadState {
     pub fn over_switch(self, left: Left, next: Option<Task>, here: &mut Place) -> MRef {
         let m = match left.m.cxa.is_clean() {
             true => {
-                let g = left.m.g();
+                // SAFETY: the M runs the goroutine that leaves.
+                let g = unsafe { left.m.must_g() };
                 // SAFETY: `switch_to` has just returned this `Left`, which is settled once, here.
                 unsafe { switch_to(left, g, next, here, false).settle() }
             }
@@ -257,7 +258,8 @@ impl Away {
         if context == m.g0_context.get() {
             m.fiber.switch_to()
         } else {
-            m.g().fiber.switch_to()
+            // SAFETY: every context but g0's is that of `curg`.
+            unsafe { m.must_g() }.fiber.switch_to()
         }
         if !sanitizer::is_on() {
             return Away(ptr::null_mut());
@@ -283,7 +285,8 @@ impl Away {
 #[inline(always)]
 fn context_of(m: MRef, next: Option<Task>) -> usize {
     if let Some(task) = next {
-        if let Some(g) = direct(m, m.p(), task) {
+        // SAFETY: the task was taken from a queue of the P that the M holds.
+        if let Some(g) = direct(m, unsafe { m.must_p() }, task) {
             m.curg.set(g.as_ptr());
             count(&m.switches, 1);
             return g.context.load(Ordering::Relaxed);
@@ -336,7 +339,7 @@ pub fn assign(p: PRef, g: GRef) {
 pub fn moved(p: PRef, g: GRef) {
     g.last_p.set(p.id);
     // The stack of an attached thread stays where it is.
-    if rt().nodes.len() > 1
+    if p.rt().nodes.len() > 1
         && let Some(stack) = g.stack.get()
     {
         let remote = stack.node() != p.node;

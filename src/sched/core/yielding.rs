@@ -63,7 +63,8 @@ pub fn look(m: MRef) -> bool {
 /// resumes. Go's `Gosched`.
 #[inline(always)]
 pub fn yield_now(m: MRef) -> MRef {
-    let (p, g) = (m.p(), m.g());
+    // SAFETY: a goroutine on this M calls this, and has a P.
+    let (p, g) = unsafe { (m.must_p(), m.must_g()) };
     g.set_status(Status::Runnable);
     let mut here = Place::new();
     let state = ThreadState::take(m, &mut here);
@@ -109,7 +110,8 @@ fn take_turns(m: MRef, p: PRef, g: GRef) -> Option<Task> {
 pub unsafe fn yield_commit(g: usize) {
     // SAFETY: an M's thread and the address of a goroutine, as the caller says.
     let (m, g) = unsafe { (m::must_current(), GRef::at(g)) };
-    ready::push_yielded(m.p(), g);
+    // SAFETY: the M held a P when the goroutine left, and a switch changes no P.
+    ready::push_yielded(unsafe { m.must_p() }, g);
 }
 
 /// The P is asked for something, such as to stop: the goroutine gives way. Called at the entry of functions that may

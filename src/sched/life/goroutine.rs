@@ -46,7 +46,8 @@ pub unsafe extern "C" fn goroutine_begin(first: usize, second: usize, third: usi
 #[inline(always)]
 fn begin(m: MRef) -> Begin {
     switch::fresh_errno(m);
-    let g = m.g();
+    // SAFETY: the switch to the goroutine has set it.
+    let g = unsafe { m.must_g() };
     boundary::leave(m);
     Begin { f: g.f.get().expect("a goroutine has a function"), arg: g.arg.get() }
 }
@@ -85,7 +86,8 @@ pub fn exit_current(m: MRef) -> ! {
 /// Ends the running goroutine. Returns only if the next goroutine is a newborn that gets this stack: the M.
 #[inline(always)]
 fn end_current(mut m: MRef) -> MRef {
-    let g = m.g();
+    // SAFETY: the goroutine that ends calls this.
+    let g = unsafe { m.must_g() };
     if g.syscall_depth.get() > 0 || !g.values.get().is_null() || m.by_g0.get() != 0 {
         m = tidy_up(g);
     }
@@ -94,10 +96,11 @@ fn end_current(mut m: MRef) -> MRef {
     }
     let mut here = Place::new();
     here.note_modes();
-    let p = m.p();
+    // SAFETY: the goroutine has had a P since it entered the library.
+    let p = unsafe { m.must_p() };
     p.count_end();
-    if rt().watches_ends() {
-        rt().goroutine_ended(p);
+    if p.rt().watches_ends() {
+        p.rt().goroutine_ended(p);
     }
     let next = order::next_direct(m, p);
     m.returns_to.set(NOWHERE);
@@ -112,8 +115,8 @@ fn end_current(mut m: MRef) -> MRef {
             sanitizer::arrived(ptr::null_mut());
         }
         // SAFETY: noted above.
-        if unsafe { here.modes() } != rt().fp {
-            rt().fp.load();
+        if unsafe { here.modes() } != p.rt().fp {
+            p.rt().fp.load();
         }
         return m;
     }
@@ -184,16 +187,17 @@ fn end_specially(m: MRef, g: GRef) -> Option<Task> {
             m.ended.store(true, Ordering::Relaxed);
         }
     }
-    gang::leave(rt(), g);
+    let p = m.p();
+    gang::leave(p.rt(), g);
     group::member_ended(g);
     g.set_flag(flags::ENDS, true);
-    m.p().count_end();
-    if rt().watches_ends() {
-        rt().goroutine_ended(m.p());
+    p.count_end();
+    if p.rt().watches_ends() {
+        p.rt().goroutine_ended(p);
     }
     if m.ended.load(Ordering::Relaxed) || m.is_wanted_back() {
         // No direct switch: this thread runs no goroutine any more, or may go back now.
-        world::ask(m.p(), attention::TO_G0);
+        world::ask(p, attention::TO_G0);
     }
     switch::successor(m)
 }
@@ -206,7 +210,8 @@ unsafe fn commit_end(g: usize) {
     // SAFETY: the address of a goroutine, as the caller says; the switch was on an M's thread.
     let (m, g) = unsafe { (m::must_current(), GRef::at(g)) };
     recycle(g);
-    keep(m.p(), g);
+    // SAFETY: the M held a P when the goroutine left, and a switch changes no P.
+    keep(unsafe { m.must_p() }, g);
 }
 
 /// # Safety

@@ -128,17 +128,18 @@ fn spawn_from_outside(f: GoFn, arg: *mut c_void, pc: usize) -> i32 {
 pub fn spawn_with(f: GoFn, arg: *mut c_void, pc: usize, options: &Options) -> Result<GRef, i32> {
     let m = m::with_p();
     let _inside = Inside::enter_from_outside()?;
-    let rt = rt();
+    let p = m.map(|m| m.p());
+    let rt = p.map_or_else(rt, |p| p.rt());
     if options.node.is_some_and(|n| n >= rt.nodes.len()) {
         return Err(-libc::EINVAL);
     }
-    let node = options.node.or(m.map(|m| m.p().node as usize)).unwrap_or_else(|| rt.any_node());
+    let node = options.node.or(p.map(|p| p.node as usize)).unwrap_or_else(|| rt.any_node());
     let g = create(rt, f, arg, pc, options, node)?;
-    match m {
-        Some(m) => count(&m.p().created, 1),
+    match p {
+        Some(p) => count(&p.created, 1),
         None => drop(rt.created_outside.fetch_add(1, Ordering::Relaxed)),
     }
-    submit(m, g, options, node);
+    submit(rt, m, g, options, node);
     Ok(g)
 }
 
@@ -194,15 +195,14 @@ fn create(
     // A goroutine with a name or a gang must be `shared`, so that it ends by `end_special`, which frees the name and
     // leaves the gang.
     if options.referenced || options.name.is_some() || options.gang.is_some() {
-        be_shared(g, 1 + u32::from(options.referenced));
+        be_shared(rt, g, 1 + u32::from(options.referenced));
     }
     Ok(g)
 }
 
 /// Puts a new goroutine where it belongs.
-fn submit(m: Option<MRef>, g: GRef, options: &Options, node: usize) {
+fn submit(rt: &Runtime, m: Option<MRef>, g: GRef, options: &Options, node: usize) {
     let task = Task::goroutine(g);
-    let rt = rt();
     if options.workers.is_some() {
         return group::submit(m, g);
     }
@@ -236,13 +236,13 @@ pub fn create_root(f: GoFn, arg: *mut c_void, pc: usize) -> Result<GRef, i32> {
 /// itself, or before it first runs.
 pub fn share(g: GRef) {
     if !g.shared.get() {
-        be_shared(g, 1);
+        be_shared(rt(), g, 1);
     }
 }
 
 /// The goroutine has `refs` references from here on.
-fn be_shared(g: GRef, refs: u32) {
-    g.runtime.set(rt().number);
+fn be_shared(rt: &Runtime, g: GRef, refs: u32) {
+    g.runtime.set(rt.number);
     g.refs.store(refs, Ordering::Relaxed);
     g.shared.set(true);
 }

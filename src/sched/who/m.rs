@@ -6,7 +6,7 @@ use super::g::{G, GRef};
 use super::group::Group;
 use super::hooks::Hooks;
 use super::p::{P, PRef};
-use super::runtime::rt;
+use super::runtime::{Runtime, must_rt, rt};
 use super::task::{Fifo, Task};
 use crate::arch::FpControl;
 use crate::arch::{self, sanitizer, tsan::Fiber};
@@ -276,7 +276,7 @@ impl M {
     /// because its affinity belongs to that goroutine. seed: N1
     #[inline]
     pub fn bind_to(&self, node: usize) {
-        if rt().binds && self.bound_to.get() != node {
+        if self.rt().binds && self.bound_to.get() != node {
             self.bind_now(node);
         }
     }
@@ -391,6 +391,13 @@ impl M {
         self.is_locked() || self.pinned_here.load(Ordering::Relaxed) > 0
     }
 
+    /// The runtime, without a check.
+    #[inline(always)]
+    fn rt(&self) -> &'static Runtime {
+        // SAFETY: M's are a runtime's, and stay mapped as long as it does.
+        unsafe { must_rt() }
+    }
+
     /// Whether the thread is to leave: at shutdown, at the end of `gs_run`'s function, or because its locked goroutine
     /// has ended.
     pub fn must_leave(&self) -> bool {
@@ -401,7 +408,7 @@ impl M {
                 return true;
             }
         }
-        self.ended.load(Ordering::Relaxed) || rt().exiting.load(Ordering::Acquire)
+        self.ended.load(Ordering::Relaxed) || self.rt().exiting.load(Ordering::Acquire)
     }
 
     /// Whether the thread is borrowed and its owner waits for it.
@@ -437,27 +444,51 @@ impl M {
         number
     }
 
-    /// The P; the caller knows that the M holds one.
+    /// The P. Panics if the M holds none.
     ///
-    /// Not `unsafe`, because the fact holds for whole rooms, and each call would repeat it. Code on a goroutine has a P
-    /// from [`crate::sched::core::boundary::Entered::new`] on, which waits for a P if need be; code on g0 has a P from
-    /// `owner::acquire_p` to `release_p`. Only code beside a system call (`blocking`), code that is about to sleep
-    /// (`stop::go_idle`) and other threads have none, and read the field instead. Tests without `--release` check it.
+    /// Code on a goroutine has a P from [`crate::sched::core::boundary::Entered::new`] on, which waits for a P if need
+    /// be; code on g0 has a P from `owner::acquire_p` to `release_p`. Only code beside a system call (`blocking`), code
+    /// that is about to sleep (`stop::go_idle`) and other threads have none, and read the field instead.
     #[inline(always)]
     pub fn p(&self) -> PRef {
+        let p = self.p.get();
+        if p.is_null() {
+            lacks("a P");
+        }
+        // SAFETY: not null; P's stay mapped until shutdown.
+        unsafe { PRef::from_ptr(p) }
+    }
+
+    /// [`M::p`] without a check, for the hot paths.
+    ///
+    /// # Safety
+    /// The M holds a P.
+    #[inline(always)]
+    pub unsafe fn must_p(&self) -> PRef {
         debug_assert!(!self.p.get().is_null());
-        // SAFETY: P's stay mapped until shutdown; not null, see above.
+        // SAFETY: not null, as the caller says; P's stay mapped until shutdown.
         unsafe { PRef::from_ptr(self.p.get()) }
     }
 
-    /// The goroutine; the caller knows that there is one.
-    ///
-    /// Not `unsafe`, as [`M::p`]: the field is set before a goroutine is switched to, and null only on g0. So all code
-    /// on a goroutine may ask.
+    /// The goroutine. Panics if there is none: the field is set before a goroutine is switched to, and null only on g0.
     #[inline(always)]
     pub fn g(&self) -> GRef {
+        let g = self.curg.get();
+        if g.is_null() {
+            lacks("a goroutine");
+        }
+        // SAFETY: not null; descriptors stay mapped.
+        unsafe { GRef::from_ptr(g) }
+    }
+
+    /// [`M::g`] without a check, for the hot paths.
+    ///
+    /// # Safety
+    /// The M runs a goroutine.
+    #[inline(always)]
+    pub unsafe fn must_g(&self) -> GRef {
         debug_assert!(!self.curg.get().is_null());
-        // SAFETY: descriptors stay mapped; not null, see above.
+        // SAFETY: not null, as the caller says; descriptors stay mapped.
         unsafe { GRef::from_ptr(self.curg.get()) }
     }
 
@@ -518,6 +549,13 @@ impl M {
             Some(bell) => bell.ring(),
         }
     }
+}
+
+/// The library has asked an M for what the M doesn't have.
+#[cold]
+#[inline(never)]
+fn lacks(what: &str) -> ! {
+    panic!("gosched: an M without {what}");
 }
 
 /// A pointer to an M, which stays mapped until shutdown.

@@ -186,19 +186,48 @@ pub struct Ms {
 // wherever the list's owner is.
 unsafe impl Send for Ms {}
 
-/// The runtime. The caller knows that there is a runtime.
+/// The runtime. Panics if there is none.
 ///
-/// Not `unsafe`, because the fact holds for whole rooms, and each call would repeat it. All code of the rooms runs on
-/// an M's thread, on a thread that the runtime joins before it ends (sysmon and its kin), or on a plain thread that has
-/// [`Inside`]. `life::init::shutdown` takes the runtime away only when no thread of the first two kinds is left, and no
-/// thread is inside. Code that may run on other threads asks [`try_rt`]. Tests without `--release` check that there is a
-/// runtime.
+/// All code of the rooms runs on an M's thread, on a thread that the runtime joins before it ends (sysmon and its kin),
+/// or on a plain thread that has [`Inside`]. `life::init::shutdown` takes the runtime away only when no thread of the
+/// first two kinds is left, and no thread is inside. What the check doesn't find: another thread, which no count
+/// includes, asks while a shutdown runs, and uses the runtime when it has ended. Such a thread takes [`Inside`] or
+/// [`Visit`], and asks [`try_rt`] where it only looks whether there is a runtime.
 #[inline(always)]
 pub fn rt() -> &'static Runtime {
     let rt = RUNTIME.load(Ordering::Relaxed);
-    debug_assert!(!rt.is_null());
+    if rt.is_null() {
+        no_runtime();
+    }
     // SAFETY: the runtime lives until `shutdown`, which waits for all threads that use it.
     unsafe { &*rt }
+}
+
+/// [`rt`] without a check, for the hot paths.
+///
+/// # Safety
+/// There is a runtime.
+#[inline(always)]
+pub unsafe fn must_rt() -> &'static Runtime {
+    let rt = RUNTIME.load(Ordering::Relaxed);
+    debug_assert!(!rt.is_null());
+    // SAFETY: not null, as the caller says; else as in `rt`.
+    unsafe { &*rt }
+}
+
+impl PRef {
+    /// The runtime, without a check.
+    #[inline(always)]
+    pub fn rt(&self) -> &'static Runtime {
+        // SAFETY: P's are a runtime's, and stay mapped as long as it does.
+        unsafe { must_rt() }
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn no_runtime() -> ! {
+    panic!("gosched: used without a runtime");
 }
 
 /// The runtime, if there is one.

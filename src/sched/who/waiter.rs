@@ -143,7 +143,8 @@ pub struct Parker {
     pub claim: AtomicU64,
     /// For a thread: 1 once it has been made ready.
     pub note: AtomicU32,
-    pub is_thread: Cell<bool>,
+    /// Whether it is a thread's. Never changes.
+    is_thread: bool,
     /// For a thread that waits without a deadline: how the deadlock watch counts it.
     pub counted: Cell<Counted>,
     /// The P whose heap has the deadline of the park under way. The commit sets it while the
@@ -157,7 +158,7 @@ impl Parker {
         Parker {
             claim: AtomicU64::new(0),
             note: AtomicU32::new(0),
-            is_thread: Cell::new(true),
+            is_thread: true,
             counted: Cell::new(Counted::Not),
             timer_home: Cell::new(0),
         }
@@ -222,10 +223,17 @@ impl Parker {
         }
     }
 
-    /// The goroutine that the parker belongs to.
+    /// Whether it is that of a plain thread.
+    #[inline(always)]
+    pub fn is_thread(&self) -> bool {
+        self.is_thread
+    }
+
+    /// The goroutine that the parker belongs to. Panics if it is a thread's.
+    #[inline(always)]
     pub fn g(&self) -> GRef {
-        debug_assert!(!self.is_thread.get());
-        // SAFETY: a goroutine's parker is its first field.
+        assert!(!self.is_thread, "a plain thread has no goroutine");
+        // SAFETY: only `for_thread` makes a parker that isn't the first field of a descriptor.
         unsafe { GRef::from_ptr(ptr::from_ref(self).cast::<G>()) }
     }
 }
