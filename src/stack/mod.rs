@@ -285,11 +285,15 @@ impl StackPool {
         })
     }
 
-    /// Takes back a stack that comes from this pool.
-    pub fn put(&self, stack: Stack) {
+    /// Takes back a stack.
+    ///
+    /// # Safety
+    /// The stack comes from this pool, and nothing is on it. No copy of the value is used any more.
+    pub unsafe fn put(&self, stack: Stack) {
         debug_assert_eq!(stack.home, self.node);
         if stack.class.size() > KEEP_WARM {
-            self.put_cold(iter::once(stack));
+            // SAFETY: as the caller says.
+            unsafe { self.put_cold(iter::once(stack)) };
             return;
         }
         let stack = self.at_home(stack);
@@ -298,7 +302,10 @@ impl StackPool {
 
     /// Takes back several stacks, and gives their memory to the system. The stacks stay usable and their guards armed.
     /// Returns how many there were.
-    pub fn put_cold(&self, mut stacks: impl Iterator<Item = Stack>) -> usize {
+    ///
+    /// # Safety
+    /// As for [`StackPool::put`], for each of them.
+    pub unsafe fn put_cold(&self, mut stacks: impl Iterator<Item = Stack>) -> usize {
         const AT_ONCE: usize = 64;
         let mut count = 0;
         loop {
@@ -311,7 +318,7 @@ impl StackPool {
                 .count();
             let some = || some.into_iter().flatten();
             // The system call is made without the lock.
-            // SAFETY: the stacks are free and out of the pool's lists, so this thread owns them.
+            // SAFETY: nothing is on the stacks, and no other thread has them, as the caller says.
             unsafe { mem::discard_all(some().map(|s| (s.lo(), s.hi() - s.lo()))) };
             self.with(|p| some().for_each(|s| p.free[s.class.index()].cold.push(s)));
             count += n;
@@ -341,7 +348,8 @@ impl StackPool {
                 free.warm.pop_front()
             })
         };
-        self.put_cold((0..most).map_while(|_| coldest()))
+        // SAFETY: these stacks were in the pool's own lists.
+        unsafe { self.put_cold((0..most).map_while(|_| coldest())) }
     }
 }
 
@@ -503,7 +511,8 @@ mod tests {
         let word = (a.top() - 8) as *mut u64;
         // SAFETY: the test owns the stack.
         unsafe { word.write(42) };
-        pool.put(a);
+        // SAFETY: it is from this pool, and the test uses it no more.
+        unsafe { pool.put(a) };
         let b = pool.get(class).expect("memory");
         assert_eq!(a.lo(), b.lo());
         // SAFETY: the test owns the stack again.

@@ -55,7 +55,8 @@ pub fn take_apart(p: PRef, g: GRef) {
         count(&p.stats.stacks_sent_home, 1);
     }
     bare(rt, g);
-    rt.nodes[stack.home()].stacks.put(stack);
+    // SAFETY: the stack was the ended goroutine's, and `bare` has taken it from the descriptor.
+    unsafe { rt.nodes[stack.home()].stacks.put(stack) };
 }
 
 fn keep_one_in_node(node: &Node, g: GRef) {
@@ -71,16 +72,19 @@ pub fn trim(rt: &Runtime, node: &Node, most: usize) -> usize {
     // Not with the pool's lock held.
     let mut some = Vec::with_capacity(surplus);
     let n = take_with_stack(node, surplus, |g| some.push(g));
-    node.stacks.put_cold(some.into_iter().filter_map(|g| {
+    let of_node = some.into_iter().filter_map(|g| {
         // SAFETY: the pool holds descriptors.
         let stack = bare(rt, unsafe { GRef::from_non_null(g) })?;
         if stack.home() != node.id {
             // The stack's memory was moved to this node: the stack goes back to its home node's pool, without memory.
-            rt.nodes[stack.home()].stacks.put_cold(iter::once(stack));
+            // SAFETY: `bare` has just taken it from the descriptor of an ended goroutine.
+            unsafe { rt.nodes[stack.home()].stacks.put_cold(iter::once(stack)) };
             return None;
         }
         Some(stack)
-    }));
+    });
+    // SAFETY: as above, and these stacks are the node's own.
+    unsafe { node.stacks.put_cold(of_node) };
     n
 }
 

@@ -224,7 +224,8 @@ unsafe fn commit_special_end(g: usize) {
     if g.shared.get() {
         // The stack goes, the descriptor stays for the holders of references.
         if let Some(stack) = g.stack.take() {
-            rt().nodes[stack.home()].stacks.put(stack);
+            // SAFETY: the goroutine has ended and been left, and its descriptor has the stack no more.
+            unsafe { rt().nodes[stack.home()].stacks.put(stack) };
         }
         g.set_status(Status::Dead);
         // SAFETY: `joiners` is used with the lock held.
