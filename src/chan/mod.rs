@@ -48,9 +48,12 @@ impl WaitingLine {
         self.queue.is_empty()
     }
 
+    /// # Safety
+    /// As for [`WaitQueue::push`].
     #[inline(always)]
-    fn push(&self, waiter: &Waiter) {
-        self.queue.push(waiter);
+    unsafe fn push(&self, waiter: &Waiter) {
+        // SAFETY: as the caller says.
+        unsafe { self.queue.push(waiter) };
         self.inside.set(self.inside.get() + 1);
     }
 
@@ -316,7 +319,8 @@ impl Chan {
         };
         let waiter = block.waiter();
         waiter.elem.set(elem);
-        line.push(&waiter);
+        // SAFETY: the caller holds the lock. The waiter stays until this returns, and is out of the line then.
+        unsafe { line.push(&waiter) };
         // SAFETY: the lock is held; `unlock` releases it.
         match unsafe { block.park_inline(unlock, ptr::from_ref(self) as usize) } {
             Cause::Woken if waiter.ok.get() => 0,

@@ -150,12 +150,17 @@ impl Case<'_> {
         }
     }
 
-    fn queue(&self, waiter: &Waiter) {
+    /// # Safety
+    /// As for [`WaitingLine::push`].
+    unsafe fn queue(&self, waiter: &Waiter) {
         if let Some(chan) = self.chan {
             waiter.elem.set(self.elem);
-            match self.op {
-                Op::Send => chan.senders.push(waiter),
-                Op::Recv => chan.receivers.push(waiter),
+            // SAFETY: as the caller says.
+            unsafe {
+                match self.op {
+                    Op::Send => chan.senders.push(waiter),
+                    Op::Recv => chan.receivers.push(waiter),
+                }
             }
         }
     }
@@ -249,7 +254,10 @@ unsafe fn wait(cases: &[Case], order: &[u32], deadline: i64) -> Result<(usize, i
     let waiters = waiters.fill(cases.len(), |_, place| block.make_waiter(place));
     let each = || cases.iter().zip(waiters.iter());
     // In the random order, because a partner serves the first of several cases with one channel.
-    order.iter().map(|&i| i as usize).for_each(|i| cases[i].queue(&waiters[i]));
+    for i in order.iter().map(|&i| i as usize) {
+        // SAFETY: all locks are held. The waiters stay until this returns, and are out of their lines then.
+        unsafe { cases[i].queue(&waiters[i]) };
+    }
     // SAFETY: all locks are held; `unlock_all` releases them.
     let cause = unsafe { block.park_inline(unlock_all, &raw const locked as usize) };
     for (case, waiter) in each() {

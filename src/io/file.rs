@@ -666,12 +666,13 @@ impl Waiting<'_> {
     }
 
     /// Puts a waiter into its queue, in front if it has been woken in vain.
-    pub fn push(&self, want: &Want, waiter: &Waiter, in_front: bool) {
-        if in_front {
-            self.file.queue(want).push_front(waiter);
-        } else {
-            self.file.queue(want).push(waiter);
-        }
+    ///
+    /// # Safety
+    /// The waiter is in no queue, and stays where it is until it has been taken out of this one.
+    pub unsafe fn push(&self, want: &Want, waiter: &Waiter, in_front: bool) {
+        let queue = self.file.queue(want);
+        // SAFETY: the caller answers for the waiter; a `Waiting` holds the file's lock.
+        unsafe { if in_front { queue.push_front(waiter) } else { queue.push(waiter) } };
     }
 
     pub fn unlock(self) {

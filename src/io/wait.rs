@@ -231,7 +231,8 @@ impl WaitingCall<'_> {
         };
         let waiter = block.waiter();
         waiter.tag.set(tag_of(&want));
-        waiting.push(&want, &waiter, again);
+        // SAFETY: the waiter stays until this returns: an event or `leave` has taken it out then.
+        unsafe { waiting.push(&want, &waiter, again) };
         netpoll::wait_begins(home);
         file.note_unverified();
         // SAFETY: the file's lock is held, and `unlock` releases it.

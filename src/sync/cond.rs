@@ -52,7 +52,8 @@ impl Cond {
             }
         };
         let waiter = block.waiter();
-        self.queue.push(&waiter);
+        // SAFETY: the lock was taken above. The waiter stays until this returns, and is out of the queue then.
+        unsafe { self.queue.push(&waiter) };
         let held = Held { queue: &self.lock, mutex };
         // SAFETY: the lock is held; `Held::unlock` releases it.
         let cause = unsafe { block.park(Held::unlock, &raw const held as usize) };

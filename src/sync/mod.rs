@@ -98,7 +98,8 @@ fn wait_in_line<F: Fn() -> Claimed>(
     let block = Block::begin(&thread, deadline, false, why).inspect_err(|_| lock.unlock())?;
     let waiter = block.waiter();
     waiter.tag.set(tag);
-    queue.push(&waiter);
+    // SAFETY: the caller holds the lock. The waiter stays until this returns: a waker, or `leave`, has taken it out then.
+    unsafe { queue.push(&waiter) };
     let place = InLine { lock, queue, waiter: &waiter, gave_up };
     let leave = Leave { f: InLine::<F>::leave, arg: &raw const place as usize };
     let lock = core::ptr::from_ref(lock) as usize;

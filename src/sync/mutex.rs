@@ -131,11 +131,14 @@ impl Mutex {
                 }
             };
             let waiter = block.waiter();
-            if awake {
-                self.queue.push_front(&waiter);
-            } else {
-                since = time::now();
-                self.queue.push(&waiter);
+            // SAFETY: the lock was taken above. The waiter stays until the round ends, and is out of the queue then.
+            unsafe {
+                if awake {
+                    self.queue.push_front(&waiter);
+                } else {
+                    since = time::now();
+                    self.queue.push(&waiter);
+                }
             }
             waiter.tag.set(since as u64);
             waiter.elem.set(Haste::of_caller().to_word());

@@ -33,7 +33,8 @@ impl Slots {
         let thread = Parker::for_thread();
         let block = Block::begin_uncancellable(&thread, Why::Thread);
         let waiter = block.waiter();
-        self.queue.push(&waiter);
+        // SAFETY: the lock was taken above. The waiter stays until this returns, after a waker has taken it out.
+        unsafe { self.queue.push(&waiter) };
         // The goroutine that gives a slot back hands it to the waiter, and doesn't count it down.
         // SAFETY: the lock is held, and `unlock` releases it.
         let _ = unsafe { block.park(park::unlock, &raw const self.lock as usize) };

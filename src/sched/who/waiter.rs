@@ -349,9 +349,13 @@ impl WaitQueue {
         self.head.store(w.cast_mut(), Ordering::Relaxed);
     }
 
-    /// Appends a waiter, which must stay where it is until it is taken out.
+    /// Appends a waiter.
+    ///
+    /// # Safety
+    /// The waiter is in no queue, and stays where it is until it has been taken out of this one. The lock of the queue's
+    /// object is held.
     #[inline(always)]
-    pub fn push(&self, w: &Waiter) {
+    pub unsafe fn push(&self, w: &Waiter) {
         let tail = self.tail.get();
         w.queued.set(true);
         w.next.set(ptr::null());
@@ -365,7 +369,10 @@ impl WaitQueue {
     }
 
     /// Puts a waiter that has waited before in front.
-    pub fn push_front(&self, w: &Waiter) {
+    ///
+    /// # Safety
+    /// As for [`WaitQueue::push`].
+    pub unsafe fn push_front(&self, w: &Waiter) {
         let head = self.head.load(Ordering::Relaxed).cast_const();
         w.queued.set(true);
         w.prev.set(ptr::null());
