@@ -313,7 +313,8 @@ impl Chan {
         let block = match Block::begin(&thread, deadline, false, why) {
             Ok(block) => block,
             Err(e) => {
-                self.lock.unlock();
+                // SAFETY: the caller has handed the lock over.
+                unsafe { self.lock.unlock() };
                 return e;
             }
         };
@@ -336,7 +337,8 @@ impl Chan {
     pub fn close(&self) -> i32 {
         self.lock.lock();
         if self.is_closed() {
-            self.lock.unlock();
+            // SAFETY: locked above.
+            unsafe { self.lock.unlock() };
             return -libc::EPIPE;
         }
         self.closed.store(true, Ordering::Relaxed);
@@ -347,7 +349,8 @@ impl Chan {
             unsafe { zero(receiver.elem.get(), self.elem_size) };
         }
         // The last access: a thread that sees that the channel is closed may free it.
-        self.lock.unlock();
+        // SAFETY: locked above.
+        unsafe { self.lock.unlock() };
         ready_all(receivers);
         ready_all(senders);
         0

@@ -128,10 +128,12 @@ impl Case<'_> {
             return None;
         }
         chan.lock.lock();
+        // SAFETY: locked above; `try_locked` releases it only if it does the case.
+        let unlock = || unsafe { chan.lock.unlock() };
         // SAFETY: the caller gives the element, and the lock is held.
-        let done = unsafe { self.try_locked(chan, || chan.lock.unlock()) };
+        let done = unsafe { self.try_locked(chan, unlock) };
         if done.is_none() {
-            chan.lock.unlock();
+            unlock();
         }
         done
     }

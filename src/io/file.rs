@@ -290,7 +290,8 @@ impl File {
         } else {
             return WaitLock::Yes(Waiting { file: self });
         };
-        self.lock.unlock();
+        // SAFETY: locked above.
+        unsafe { self.lock.unlock() };
         answer
     }
 
@@ -676,6 +677,7 @@ impl Waiting<'_> {
     }
 
     pub fn unlock(self) {
-        self.file.lock.unlock();
+        // SAFETY: a `Waiting` holds the file's lock.
+        unsafe { self.file.lock.unlock() };
     }
 }

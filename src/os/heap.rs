@@ -324,8 +324,13 @@ pub fn lock() {
     HEAP.heaps.lock();
 }
 
-pub fn unlock() {
-    HEAP.heaps.unlock();
+/// Undoes [`lock`].
+///
+/// # Safety
+/// The calling thread holds the lock.
+pub unsafe fn unlock() {
+    // SAFETY: as the caller says.
+    unsafe { HEAP.heaps.unlock() };
 }
 
 #[cfg(test)]

@@ -35,7 +35,8 @@ impl<T> Locked<T> {
         }
         // SAFETY: as in `with`.
         let r = f(unsafe { &mut *self.value.get() });
-        self.lock.unlock();
+        // SAFETY: `try_lock` has locked it.
+        unsafe { self.lock.unlock() };
         Some(r)
     }
 
@@ -51,8 +52,12 @@ impl<T> Locked<T> {
     }
 
     /// Undoes [`Locked::lock`].
-    pub fn unlock(&self) {
-        self.lock.unlock();
+    ///
+    /// # Safety
+    /// The caller has called that.
+    pub unsafe fn unlock(&self) {
+        // SAFETY: as the caller says.
+        unsafe { self.lock.unlock() };
     }
 
     /// Makes the lock free, whether a thread held it or not.

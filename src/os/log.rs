@@ -35,8 +35,12 @@ pub fn lock() {
 }
 
 /// See [`lock`].
-pub fn unlock() {
-    TARGET.unlock();
+///
+/// # Safety
+/// The calling thread holds the lock.
+pub unsafe fn unlock() {
+    // SAFETY: as the caller says.
+    unsafe { TARGET.unlock() };
 }
 
 /// Writes a message of one or more lines, without memory from a heap.

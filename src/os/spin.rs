@@ -37,12 +37,13 @@ impl SpinLock {
         held::change(1);
     }
 
-    /// Only the holder may call this, or the context to which the holder has handed the lock. Not `unsafe`: see
-    /// [`LongLock::unlock`].
+    /// # Safety
+    /// As for [`LongLock::unlock`].
     #[inline(always)]
-    pub fn unlock(&self) {
+    pub unsafe fn unlock(&self) {
         held::change(-1);
-        self.0.unlock();
+        // SAFETY: as the caller says.
+        unsafe { self.0.unlock() };
     }
 
     /// Makes the lock free, whether a thread held it or not.
@@ -59,7 +60,8 @@ impl SpinLock {
     pub fn with<R>(&self, f: impl FnOnce() -> R) -> R {
         self.lock();
         let r = f();
-        self.unlock();
+        // SAFETY: locked above.
+        unsafe { self.unlock() };
         r
     }
 }
@@ -108,13 +110,13 @@ impl LongLock {
         }
     }
 
-    /// Only the holder may call this, or the context to which the holder has handed the lock.
+    /// No guard does this when it is dropped, because a section may end in another function than it began in: a goroutine
+    /// that parks hands the lock over to the context that runs next (`sched::core::park`).
     ///
-    /// Not `unsafe`, although a lock mostly guards `Cell`s. An `unlock` is the end of a section that begins with `lock`
-    /// in the same function, or in the function that parks and hands the lock over (`sched::core::park`). A guard would
-    /// have to be forgotten in one context there, and made from nothing in another.
+    /// # Safety
+    /// The caller holds the lock, or the holder has handed it over to the caller.
     #[inline(always)]
-    pub fn unlock(&self) {
+    pub unsafe fn unlock(&self) {
         debug_assert!(!self.is_free());
         // Release: pairs with the Acquire in `try_lock`.
         self.0.store(0, Ordering::Release);
@@ -133,7 +135,8 @@ impl LongLock {
     pub fn with<R>(&self, f: impl FnOnce() -> R) -> R {
         self.lock();
         let r = f();
-        self.unlock();
+        // SAFETY: locked above.
+        unsafe { self.unlock() };
         r
     }
 }

@@ -29,7 +29,8 @@ impl Held<'_> {
         // Copied, because the goroutine may go on once the queue is unlocked.
         // SAFETY: it is on the stack of the waiting goroutine, which doesn't go on without the queue's lock.
         let Held { queue, mutex } = unsafe { *(this as *const Self) };
-        queue.unlock();
+        // SAFETY: the waiting goroutine has handed the lock over.
+        unsafe { queue.unlock() };
         // The mutex is still there: the waiting goroutine has to lock it before it goes on.
         mutex.unlock();
     }
@@ -47,7 +48,8 @@ impl Cond {
         let block = match Block::begin(&thread, deadline, false, Why::Cond) {
             Ok(block) => block,
             Err(e) => {
-                self.lock.unlock();
+                // SAFETY: locked above.
+                unsafe { self.lock.unlock() };
                 return e;
             }
         };
@@ -66,9 +68,7 @@ impl Cond {
 
     /// Wakes the waiter that has waited longest.
     pub fn signal(&self) {
-        self.lock.lock();
-        let waiter = self.queue.pop();
-        self.lock.unlock();
+        let waiter = self.lock.with(|| self.queue.pop());
         if let Some(w) = waiter {
             // SAFETY: `pop` has taken the waiter out of its queue and claimed it, so only this thread wakes it.
             unsafe { Waiter::ready(w, When::NextIfFree) };

@@ -70,9 +70,13 @@ impl<F: Fn() -> Claimed> InLine<'_, F> {
 
 /// Waits in the queue of an object whose lock the caller holds, and releases the lock. 0 when woken. For objects where
 /// a waiter that gives up changes nothing for others.
+///
+/// # Safety
+/// The caller holds the lock.
 #[inline(always)]
-fn wait_in(lock: &SpinLock, queue: &WaitQueue, deadline: i64, why: Why) -> i32 {
-    errno_of(wait_in_line(lock, queue, 0, deadline, why, || Claimed::NONE))
+unsafe fn wait_in(lock: &SpinLock, queue: &WaitQueue, deadline: i64, why: Why) -> i32 {
+    // SAFETY: as the caller says.
+    errno_of(unsafe { wait_in_line(lock, queue, 0, deadline, why, || Claimed::NONE) })
 }
 
 /// What a call gives after [`wait_in_line`]: 0, or why the wait has ended.
@@ -85,8 +89,11 @@ fn errno_of(waited: Result<bool, i32>) -> i32 {
 /// ends it takes the waiter out of the queue and calls `gave_up` under the lock, so the others need not wait until the
 /// waiter runs. The waiters that `gave_up` returns are made ready after the lock has been released. `Ok`: woken, with
 /// the waiter's `ok` as the waker has set it.
+///
+/// # Safety
+/// As for [`wait_in`].
 #[inline(always)]
-fn wait_in_line<F: Fn() -> Claimed>(
+unsafe fn wait_in_line<F: Fn() -> Claimed>(
     lock: &SpinLock,
     queue: &WaitQueue,
     tag: u64,
@@ -95,7 +102,14 @@ fn wait_in_line<F: Fn() -> Claimed>(
     gave_up: F,
 ) -> Result<bool, i32> {
     let thread = Parker::for_thread();
-    let block = Block::begin(&thread, deadline, false, why).inspect_err(|_| lock.unlock())?;
+    let block = match Block::begin(&thread, deadline, false, why) {
+        Ok(block) => block,
+        Err(e) => {
+            // SAFETY: the caller has handed the lock over.
+            unsafe { lock.unlock() };
+            return Err(e);
+        }
+    };
     let waiter = block.waiter();
     waiter.tag.set(tag);
     // SAFETY: the caller holds the lock. The waiter stays until this returns: a waker, or `leave`, has taken it out then.

@@ -113,7 +113,8 @@ impl Mutex {
             self.lock.lock();
             let starving = awake && time::now() - since > PATIENCE;
             if self.take_or_queue(awake, starving) {
-                self.lock.unlock();
+                // SAFETY: locked above.
+                unsafe { self.lock.unlock() };
                 return 0;
             }
             let thread = Parker::for_thread();
@@ -126,7 +127,8 @@ impl Mutex {
                 Ok(block) => block,
                 Err(e) => {
                     self.left_queue();
-                    self.lock.unlock();
+                    // SAFETY: locked above.
+                    unsafe { self.lock.unlock() };
                     return e;
                 }
             };
@@ -219,11 +221,13 @@ impl Mutex {
             } else {
                 // The caller still owns the mutex, so the mutex stays while a waiter is searched.
                 self.lock.lock();
-                if self.pass_on() {
+                // SAFETY: locked above.
+                if unsafe { self.pass_on() } {
                     return 0;
                 }
                 self.left_queue();
-                self.lock.unlock();
+                // SAFETY: locked above.
+                unsafe { self.lock.unlock() };
                 continue;
             };
             // Release: pairs with the Acquire of the next owner. After this the mutex may be gone.
@@ -240,7 +244,10 @@ impl Mutex {
 
     /// With the queue's lock held: wakes a waiter, in starving mode as the new owner, and
     /// releases the lock. False: there is none, and the lock is still held.
-    fn pass_on(&self) -> bool {
+    ///
+    /// # Safety
+    /// The caller holds the queue's lock.
+    unsafe fn pass_on(&self) -> bool {
         let starving = self.state.load(Ordering::Relaxed) & STARVING != 0;
         let prompt = |w: &Waiter| haste(w).is_prompt();
         let first = match starving.then(|| self.queue.pop_that(prompt)).flatten() {
@@ -272,7 +279,8 @@ impl Mutex {
                 Err(now) => s = now,
             }
         }
-        self.lock.unlock();
+        // SAFETY: the caller holds it.
+        unsafe { self.lock.unlock() };
         for waiter in [Some(first), second].into_iter().flatten() {
             // SAFETY: `pop` has taken the waiter out of its queue and claimed it, so only this thread wakes it.
             unsafe { Waiter::ready(waiter, When::NextIfFree) };

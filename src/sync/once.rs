@@ -44,23 +44,28 @@ impl Once {
         self.lock.lock();
         match self.state.load(Ordering::Acquire) {
             DONE => {
-                self.lock.unlock();
+                // SAFETY: locked above.
+                unsafe { self.lock.unlock() };
                 0
             }
             RUNNING if self.owner.get() == m::caller() => {
-                self.lock.unlock();
+                // SAFETY: locked above.
+                unsafe { self.lock.unlock() };
                 -libc::EDEADLK
             }
-            RUNNING => wait_in(&self.lock, &self.queue, FOREVER, Why::Once),
+            // SAFETY: locked above.
+            RUNNING => unsafe { wait_in(&self.lock, &self.queue, FOREVER, Why::Once) },
             _ => {
                 self.state.store(RUNNING, Ordering::Relaxed);
                 self.owner.set(m::caller());
-                self.lock.unlock();
+                // SAFETY: locked above.
+                unsafe { self.lock.unlock() };
                 boundary::outside(f);
                 self.lock.lock();
                 self.state.store(DONE, Ordering::Release);
                 let all = self.queue.pop_all();
-                self.lock.unlock();
+                // SAFETY: locked above.
+                unsafe { self.lock.unlock() };
                 ready_all(all);
                 0
             }

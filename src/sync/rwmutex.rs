@@ -119,11 +119,13 @@ impl RwMutex {
             let s = self.freeze();
             if s & WRITING == 0 && self.waiting_writers.is_empty() {
                 self.thaw(s + READER);
-                self.lock.unlock();
+                // SAFETY: locked above.
+                unsafe { self.lock.unlock() };
                 return 0;
             }
             let (queue, why, none) = (&self.waiting_readers, Why::ReadLock, || Claimed::NONE);
-            match wait_in_line(&self.lock, queue, tag, deadline, why, none) {
+            // SAFETY: locked above.
+            match unsafe { wait_in_line(&self.lock, queue, tag, deadline, why, none) } {
                 Ok(counted_in) if counted_in => return 0,
                 Ok(_) => tag = OVERTAKEN,
                 Err(e) => return e,
@@ -140,7 +142,8 @@ impl RwMutex {
         self.lock.lock();
         if self.freeze() & !QUEUED == 0 {
             self.thaw(WRITING);
-            self.lock.unlock();
+            // SAFETY: locked above.
+            unsafe { self.lock.unlock() };
             return 0;
         }
         // When the last waiting writer gives up, readers need not wait for it.
@@ -154,7 +157,9 @@ impl RwMutex {
             readers
         };
         let why = Why::WriteLock;
-        errno_of(wait_in_line(&self.lock, &self.waiting_writers, 0, deadline, why, gave_up))
+        let (lock, queue) = (&self.lock, &self.waiting_writers);
+        // SAFETY: locked above.
+        errno_of(unsafe { wait_in_line(lock, queue, 0, deadline, why, gave_up) })
     }
 
     /// Undoes a `read_lock`. `-EPERM`: there is no reader.
@@ -197,13 +202,15 @@ impl RwMutex {
                 let (rest, admitted) = admit(rest);
                 if !admitted.is_empty() || self.has_waiters() {
                     self.thaw(rest);
-                    self.lock.unlock();
+                    // SAFETY: locked above.
+                    unsafe { self.lock.unlock() };
                     ready_all(admitted);
                     return 0;
                 }
             }
             self.thaw(s);
-            self.lock.unlock();
+            // SAFETY: locked above.
+            unsafe { self.lock.unlock() };
         }
     }
 

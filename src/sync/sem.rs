@@ -54,13 +54,16 @@ impl Sem {
         self.lock.lock();
         if self.count.get() >= n && self.queue.is_empty() {
             self.count.set(self.count.get() - n);
-            self.lock.unlock();
+            // SAFETY: locked above.
+            unsafe { self.lock.unlock() };
             return 0;
         }
         // A waiter that gives up may have been in the way of smaller requests.
         let gave_up = || self.grant();
         let why = Why::Semaphore;
-        errno_of(wait_in_line(&self.lock, &self.queue, n as u64, deadline, why, gave_up))
+        let (lock, queue) = (&self.lock, &self.queue);
+        // SAFETY: locked above.
+        errno_of(unsafe { wait_in_line(lock, queue, n as u64, deadline, why, gave_up) })
     }
 
     /// Gives `n` units back. `-EINVAL`, and nothing changed: `n` is negative or
@@ -71,12 +74,14 @@ impl Sem {
         }
         self.lock.lock();
         let Some(count) = self.count.get().checked_add(n) else {
-            self.lock.unlock();
+            // SAFETY: locked above.
+            unsafe { self.lock.unlock() };
             return -libc::EINVAL;
         };
         self.count.set(count);
         let granted = self.grant();
-        self.lock.unlock();
+        // SAFETY: locked above.
+        unsafe { self.lock.unlock() };
         ready_all(granted);
         0
     }

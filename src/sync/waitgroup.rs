@@ -23,17 +23,20 @@ impl WaitGroup {
         let count = match self.count.get().checked_add(delta) {
             Some(n) if n >= 0 => n,
             _ => {
-                self.lock.unlock();
+                // SAFETY: locked above.
+                unsafe { self.lock.unlock() };
                 return -libc::EINVAL;
             }
         };
         self.count.set(count);
         if count != 0 || self.queue.is_empty() {
-            self.lock.unlock();
+            // SAFETY: locked above.
+            unsafe { self.lock.unlock() };
             return 0;
         }
         let all = self.queue.pop_all();
-        self.lock.unlock();
+        // SAFETY: locked above.
+        unsafe { self.lock.unlock() };
         ready_all(all);
         0
     }
@@ -43,9 +46,11 @@ impl WaitGroup {
     pub fn wait(&self, deadline: i64) -> i32 {
         self.lock.lock();
         if self.count.get() == 0 {
-            self.lock.unlock();
+            // SAFETY: locked above.
+            unsafe { self.lock.unlock() };
             return 0;
         }
-        wait_in(&self.lock, &self.queue, deadline, Why::WaitGroup)
+        // SAFETY: locked above.
+        unsafe { wait_in(&self.lock, &self.queue, deadline, Why::WaitGroup) }
     }
 }

@@ -40,8 +40,13 @@ pub fn lock_free() {
     FREE.lock();
 }
 
-pub fn unlock_free() {
-    FREE.unlock();
+/// Undoes [`lock_free`].
+///
+/// # Safety
+/// The calling thread holds the lock.
+pub unsafe fn unlock_free() {
+    // SAFETY: as the caller says.
+    unsafe { FREE.unlock() };
 }
 
 /// A gang without members, with one reference. `None`: there is no memory.

@@ -32,8 +32,12 @@ pub fn lock_all() {
 }
 
 /// See [`lock_all`].
-pub fn unlock_all() {
-    ALL.unlock();
+///
+/// # Safety
+/// The calling thread holds the lock.
+pub unsafe fn unlock_all() {
+    // SAFETY: as the caller says.
+    unsafe { ALL.unlock() };
 }
 
 /// A group of `n` threads, 1 to `who::group::LARGEST`, of which `runners` are threads that call `gs_run`. `None`: there

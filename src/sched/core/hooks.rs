@@ -99,8 +99,12 @@ pub fn lock_tables() {
 }
 
 /// See [`lock_tables`].
-pub fn unlock_tables() {
-    TABLES.unlock();
+///
+/// # Safety
+/// The calling thread holds the lock.
+pub unsafe fn unlock_tables() {
+    // SAFETY: as the caller says.
+    unsafe { TABLES.unlock() };
 }
 
 /// The hooks that a thread is to have.

@@ -190,7 +190,7 @@ pub fn ready_all(waiters: Claimed) {
 /// # Safety
 /// `lock` is the address of a lock that the caller holds.
 pub unsafe fn unlock(lock: usize) {
-    // SAFETY: the address of a lock, as the caller says.
+    // SAFETY: the address of a lock that is held, as the caller says.
     unsafe { (*(lock as *const SpinLock)).unlock() };
 }
 

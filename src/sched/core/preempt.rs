@@ -116,7 +116,8 @@ fn take_as(p: PRef, m: MRef, to: PStatus, taken: u32) -> bool {
     let taking = &rt().taking;
     taking.try_lock() && {
         let taken = take_locked(p, m, to, taken);
-        taking.unlock();
+        // SAFETY: `try_lock` has locked it.
+        unsafe { taking.unlock() };
         taken
     }
 }

@@ -211,14 +211,16 @@ impl Timer {
             self.lock.lock();
             was_active |= self.deactivate();
             if !self.is_running() {
-                self.lock.unlock();
+                // SAFETY: locked above.
+                unsafe { self.lock.unlock() };
                 return Ok(was_active);
             }
             let thread = Parker::for_thread();
             let block = match Block::begin(&thread, deadline, false, Why::Timer) {
                 Ok(block) => block,
                 Err(e) => {
-                    self.lock.unlock();
+                    // SAFETY: locked above.
+                    unsafe { self.lock.unlock() };
                     return Err(e);
                 }
             };

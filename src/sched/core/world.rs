@@ -266,7 +266,8 @@ pub fn start(_: Stopped) {
     for p in with_work {
         start::start_m(rt, p, false);
     }
-    rt.world.lock.unlock();
+    // SAFETY: the stopper has it, as `Stopped` proves.
+    unsafe { rt.world.lock.unlock() };
     if steal::work_anywhere(rt)
         && let Some(one) = rt.idle.work_added()
     {

@@ -16,7 +16,7 @@ use crate::sched::watch::deadlock;
 use crate::sched::who::cxa;
 use crate::sched::who::m;
 use crate::sched::who::runtime::{AT_THE_DOOR, CHANGING, INSIDE, LIFE, RUNTIME, Runtime, try_rt};
-use crate::sched::words::forking::{ALLOCATES, FORKING, SYSMON_ABSTAINS};
+use crate::sched::words::forking::{ALLOCATES, FORKING, SYSMON_ABSTAINS, may_fork};
 use core::ptr;
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -27,12 +27,12 @@ pub static EXCLUDES_STOP: AtomicBool = AtomicBool::new(false);
 pub const FORK_RETRY: i64 = 100_000;
 
 /// A function that takes a lock, and the function that releases it.
-type LockAndUnlock = (fn(), fn());
+type LockAndUnlock = (fn(), unsafe fn());
 
 /// Locks that the thread that forks holds across the fork, in the order in which the thread takes them. Others are taken
 /// before and after these: see [`before_fork`].
 const HELD: [LockAndUnlock; 8] = [
-    (|| ALLOCATES.lock(), || ALLOCATES.unlock()),
+    (|| ALLOCATES.lock(), may_fork),
     (keys::lock_table, keys::unlock_table),
     (deadlock::lock_handler, deadlock::unlock_handler),
     (log::lock, log::unlock),
@@ -82,7 +82,8 @@ pub fn lock_life_to_fork() -> bool {
             return true;
         }
         // The stopper of the world may need `LIFE` before it starts the world again.
-        LIFE.unlock();
+        // SAFETY: locked above.
+        unsafe { LIFE.unlock() };
         wait_for_stopper();
     }
 }
@@ -99,24 +100,32 @@ fn wait_for_stopper() {
 }
 
 /// Gives the locks back in the parent. In the child they are a copy, which the child's only thread holds.
-pub fn unlock_after_fork(rt: Option<&Runtime>) {
-    heap::unlock();
-    if let Some(rt) = rt {
-        rt.copies.unlock();
+///
+/// # Safety
+/// [`before_fork`] has taken the locks, with this runtime.
+pub unsafe fn unlock_after_fork(rt: Option<&Runtime>) {
+    // SAFETY: `before_fork` has taken all these locks, as the caller says.
+    unsafe {
+        heap::unlock();
+        if let Some(rt) = rt {
+            rt.copies.unlock();
+        }
+        HELD.iter().rev().for_each(|(_, unlock)| unlock());
+        FORKING.store(false, Ordering::SeqCst);
+        LIFE.unlock();
     }
-    HELD.iter().rev().for_each(|(_, unlock)| unlock());
-    FORKING.store(false, Ordering::SeqCst);
-    LIFE.unlock();
 }
 
 pub extern "C" fn after_fork() {
     if let Some(rt) = try_rt() {
         rt.template.gate.open();
         if EXCLUDES_STOP.load(Ordering::Relaxed) {
-            rt.world.unlock();
+            // SAFETY: `before_fork` has locked it.
+            unsafe { rt.world.unlock() };
         }
     }
-    unlock_after_fork(try_rt());
+    // SAFETY: `before_fork` has run on this thread.
+    unsafe { unlock_after_fork(try_rt()) };
     if let Some(m) = m::current() {
         m.outside.store(m.forks_from.get(), Ordering::Release);
     }
@@ -153,7 +162,8 @@ pub extern "C" fn in_child() {
     AT_THE_DOOR.forked();
     deadlock::forget_threads();
     embed::forget_stop();
-    unlock_after_fork(parent);
+    // SAFETY: `before_fork` has run on this thread, in the parent.
+    unsafe { unlock_after_fork(parent) };
     cxa::forked(parent.map(|rt| &rt.copies));
     hooks::forked();
 }

@@ -319,13 +319,15 @@ pub fn join(g: GRef, deadline: i64) -> i32 {
     let thread = Parker::for_thread();
     g.lock.lock();
     if has_ended(g) {
-        g.lock.unlock();
+        // SAFETY: locked above.
+        unsafe { g.lock.unlock() };
         return 0;
     }
     let block = match Block::begin(&thread, deadline, false, Why::Join) {
         Ok(block) => block,
         Err(e) => {
-            g.lock.unlock();
+            // SAFETY: locked above.
+            unsafe { g.lock.unlock() };
             return e;
         }
     };

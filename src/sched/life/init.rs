@@ -193,19 +193,26 @@ fn try_to_claim(round: &mut u32, deadline: i64) -> Result<Attempt, i32> {
     }
     Inside::let_in();
     LIFE.lock();
-    let attempt = claim(deadline);
-    LIFE.unlock();
-    attempt
+    // SAFETY: locked above.
+    unsafe {
+        let attempt = claim(deadline);
+        LIFE.unlock();
+        attempt
+    }
 }
 
-/// The last part of [`try_to_claim`], with `LIFE` held.
-fn claim(deadline: i64) -> Result<Attempt, i32> {
+/// The last part of [`try_to_claim`].
+///
+/// # Safety
+/// The caller holds `LIFE`.
+unsafe fn claim(deadline: i64) -> Result<Attempt, i32> {
     let Some(rt) = try_rt() else { return Ok(Attempt::NoRuntime) };
     // The shutdown that has set `CHANGING` gives `LIFE` up while it waits, so another shutdown may come here.
     if CHANGING.swap(true, Ordering::SeqCst) {
         return Ok(Attempt::Again);
     }
-    let left = rt.all_have_left(deadline);
+    // SAFETY: as the caller says.
+    let left = unsafe { rt.all_have_left(deadline) };
     if left == Ok(true) {
         return Ok(Attempt::Claimed(rt));
     }
@@ -230,7 +237,8 @@ fn end(rt: &'static Runtime) {
     // After the chunks that stay are orphans, because a reference that is given back from now on belongs to such a
     // chunk.
     CHANGING.store(false, Ordering::SeqCst);
-    LIFE.unlock();
+    // SAFETY: locked above.
+    unsafe { LIFE.unlock() };
     // Without the lock: a destructor of a thread-specific value may call the library.
     threads.into_iter().for_each(Thread::join);
 }
@@ -373,7 +381,10 @@ impl Runtime {
     /// spawned at the last moment, or a thread of the runtime has come to a hook, so threads inside or in the hook may
     /// wait for a thread outside. `-ETIMEDOUT`, `-EAGAIN`: a thread is still inside. A thread that has stopped the world is
     /// inside for as long as it likes.
-    fn all_have_left(&self, deadline: i64) -> Result<bool, i32> {
+    ///
+    /// # Safety
+    /// The caller holds `LIFE`.
+    unsafe fn all_have_left(&self, deadline: i64) -> Result<bool, i32> {
         let mut round = 0;
         while self.goroutines() == 0 && IN_THREAD_HOOKS.is_zero() {
             if INSIDE.is_zero() && self.runners.load(Ordering::SeqCst) == 0 {
@@ -381,7 +392,8 @@ impl Runtime {
             }
             // A thread that is inside may be about to fork, which takes the lock. No other
             // thread ends the runtime meanwhile, because none comes in.
-            LIFE.unlock();
+            // SAFETY: the caller holds it, and in later rounds this has locked it again.
+            unsafe { LIFE.unlock() };
             let waited = wait_briefly(&mut round, deadline);
             LIFE.lock();
             waited?;

@@ -46,8 +46,12 @@ pub fn lock_table() {
 }
 
 /// See [`lock_table`].
-pub fn unlock_table() {
-    LOCK.unlock();
+///
+/// # Safety
+/// The calling thread holds the lock.
+pub unsafe fn unlock_table() {
+    // SAFETY: as the caller says.
+    unsafe { LOCK.unlock() };
 }
 
 thread_local! {

@@ -26,7 +26,8 @@ impl Slots {
         self.lock.lock();
         if self.taken.get() < rt().lockable_threads() {
             self.taken.set(self.taken.get() + 1);
-            self.lock.unlock();
+            // SAFETY: locked above.
+            unsafe { self.lock.unlock() };
             return;
         }
         rt().thread_limit_hit();

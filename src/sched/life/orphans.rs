@@ -21,8 +21,12 @@ pub fn lock() {
 }
 
 /// See [`lock`].
-pub fn unlock() {
-    ORPHANS.unlock();
+///
+/// # Safety
+/// The calling thread holds the lock.
+pub unsafe fn unlock() {
+    // SAFETY: as the caller says.
+    unsafe { ORPHANS.unlock() };
 }
 
 /// Gives back the last reference to a descriptor whose runtime has ended. If no other descriptor of its chunk has a

@@ -139,8 +139,12 @@ pub fn lock_handler() {
 }
 
 /// See [`lock_handler`].
-pub fn unlock_handler() {
-    HANDLER.unlock();
+///
+/// # Safety
+/// The calling thread holds the lock.
+pub unsafe fn unlock_handler() {
+    // SAFETY: as the caller says.
+    unsafe { HANDLER.unlock() };
 }
 
 /// The handler of `gs_set_deadlock_handler`.

@@ -214,7 +214,8 @@ impl Sysmon {
         let deep = allocates && self.may_sleep_deep(rt, now);
         let end = (deep && Trimmer::is_needed(rt)).then_some(self.trimmer.next);
         if allocates {
-            forking::may_fork();
+            // SAFETY: `allocates` says that `keep_from_forking` has taken the lock.
+            unsafe { forking::may_fork() };
         }
         if !deep {
             self.sleep(rt, note, now, gangs);

@@ -51,7 +51,8 @@ impl Workers {
         };
         self.lock.lock();
         if self.is_empty() {
-            self.lock.unlock();
+            // SAFETY: locked above.
+            unsafe { self.lock.unlock() };
             // Starting a thread may wait for locks of the C library, whose owner may wait for a P. The first thread
             // starts the others.
             blocking::enter();
@@ -61,7 +62,8 @@ impl Workers {
         }
         // The last thread ends only when it finds no job, with the lock held.
         if self.is_empty() {
-            self.lock.unlock();
+            // SAFETY: locked above.
+            unsafe { self.lock.unlock() };
             return Err(call.f.take().expect("no thread has taken it"));
         }
         let unused = Parker::for_thread();
@@ -152,7 +154,8 @@ impl Workers {
         if wakes {
             this.asleep.fetch_sub(1, Ordering::SeqCst);
         }
-        this.lock.unlock();
+        // SAFETY: the caller holds it.
+        unsafe { this.lock.unlock() };
         if wakes {
             this.permit(1);
         }
@@ -172,7 +175,10 @@ impl Workers {
 
     /// Waits for a job. Null: the thread has left, and must not use the pool once it has released the lock. True: more
     /// jobs wait, and no other thread is there for them. With the lock held, before and after.
-    fn next(&self) -> (*const Job, bool) {
+    ///
+    /// # Safety
+    /// The caller holds the lock.
+    unsafe fn next(&self) -> (*const Job, bool) {
         loop {
             let job = self.pop();
             let is_surplus = job.is_null() && self.surplus.get() > 0;
@@ -189,7 +195,8 @@ impl Workers {
                 return (job, more && self.asleep.load(Ordering::Relaxed) == 0);
             }
             self.asleep.fetch_add(1, Ordering::SeqCst);
-            self.lock.unlock();
+            // SAFETY: the caller holds it, and in later rounds this has locked it again.
+            unsafe { self.lock.unlock() };
             self.take_permit();
             self.lock.lock();
         }
@@ -211,8 +218,12 @@ extern "C" fn main(workers: *mut c_void) -> *mut c_void {
     rt().unbind_thread();
     this.lock.lock();
     loop {
-        let (job, more) = this.next();
-        this.lock.unlock();
+        // SAFETY: locked above, or at the end of the former round.
+        let (job, more) = unsafe {
+            let next = this.next();
+            this.lock.unlock();
+            next
+        };
         // SAFETY: the goroutine or thread that pushed the job is parked until it is made ready, and the job is on its stack.
         let Some(j) = (unsafe { job.as_ref() }) else { return ptr::null_mut() };
         if more {

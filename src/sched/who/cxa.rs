@@ -151,8 +151,12 @@ impl Copies {
     }
 
     /// See [`Copies::lock`].
-    pub fn unlock(&self) {
-        self.list.unlock();
+    ///
+    /// # Safety
+    /// The calling thread holds the lock.
+    pub unsafe fn unlock(&self) {
+        // SAFETY: as the caller says.
+        unsafe { self.list.unlock() };
     }
 
     pub fn with<R>(&self, f: impl FnOnce(&mut (usize, Vec<Copy>)) -> R) -> R {

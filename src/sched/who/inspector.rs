@@ -117,7 +117,8 @@ impl Inspector {
         if let Some(state) = state {
             m.was_seen(state, self.ran.load(Ordering::Relaxed));
         }
-        self.asking.unlock();
+        // SAFETY: `try_lock` has locked it.
+        unsafe { self.asking.unlock() };
         state
     }
 

@@ -23,7 +23,10 @@ impl World {
         self.lock.try_lock()
     }
 
-    pub fn unlock(&self) {
-        self.lock.unlock();
+    /// # Safety
+    /// The caller has locked it by [`World::try_lock`].
+    pub unsafe fn unlock(&self) {
+        // SAFETY: as the caller says.
+        unsafe { self.lock.unlock() };
     }
 }

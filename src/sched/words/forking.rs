@@ -31,6 +31,10 @@ pub fn keep_from_forking() -> bool {
 }
 
 /// Ends what [`keep_from_forking`] has begun.
-pub fn may_fork() {
-    ALLOCATES.unlock();
+///
+/// # Safety
+/// The calling thread holds the lock.
+pub unsafe fn may_fork() {
+    // SAFETY: as the caller says.
+    unsafe { ALLOCATES.unlock() };
 }

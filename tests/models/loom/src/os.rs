@@ -54,20 +54,24 @@ pub mod spin {
             }
         }
 
-        pub fn unlock(&self) {
+        /// # Safety
+        /// As the real one.
+        pub unsafe fn unlock(&self) {
             self.0.store(0, Ordering::Release);
         }
 
         /// # Safety
         /// As the real one.
         pub unsafe fn reset(&self) {
-            self.unlock();
+            // SAFETY: as the caller says.
+            unsafe { self.unlock() };
         }
 
         pub fn with<R>(&self, f: impl FnOnce() -> R) -> R {
             self.lock();
             let r = f();
-            self.unlock();
+            // SAFETY: locked above.
+            unsafe { self.unlock() };
             r
         }
     }
