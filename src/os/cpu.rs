@@ -62,7 +62,7 @@ impl Affinity {
     }
 
     /// Makes it the calling thread's.
-    pub fn restore(&self) {
+    pub fn apply(&self) {
         Affinity::set(&self.0);
     }
 

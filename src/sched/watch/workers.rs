@@ -103,7 +103,7 @@ impl Workers {
             let threads = self.count();
             let allowed = threads < LIMIT
                 && rt.has_room_for_worker(threads)
-                // For each thread, this one, and the one that `reap` has in its hands.
+                // For each thread, this thread included, and for the thread that `reap` is joining.
                 && self.with_left(|left| heap::reserve(left, threads + 2));
             self.count.fetch_add(usize::from(allowed), Ordering::SeqCst);
             allowed

@@ -293,7 +293,7 @@ impl M {
         // If the node has no CPU left, the thread may run anywhere. On the CPUs of its former node it would be in the
         // way of that node's threads, and CPUs of another node may be free.
         match own {
-            Some(own) if !own.bind_within(cpus) => own.restore(),
+            Some(own) if !own.bind_within(cpus) => own.apply(),
             None if !cpus.bind() => rt().unbind_thread(),
             _ => {}
         }
@@ -307,7 +307,7 @@ impl M {
         }
         // SAFETY: as in `bind_now`.
         match unsafe { self.own_affinity.get().as_ref() } {
-            Some(own) => own.restore(),
+            Some(own) => own.apply(),
             None => rt().unbind_thread(),
         }
     }

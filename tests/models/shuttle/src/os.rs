@@ -122,7 +122,7 @@ pub mod cpu {
             None
         }
 
-        pub fn restore(&self) {}
+        pub fn apply(&self) {}
 
         pub fn bind_within(&self, _cpus: &CpuSet) -> bool {
             true
