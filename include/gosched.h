@@ -115,7 +115,7 @@ struct sockaddr;
  * bound: it has the affinity that it came to gs_run with, or the process's. A child of fork(2) has
  * that affinity, too. A thread that a goroutine starts by pthread_create(3), and a program that it
  * starts by posix_spawn(3), system(3), vfork(2) or exec(3), inherits the binding: start these while
- * the goroutine locks its thread, or use libgosched-preload.so. Environment: GOSCHED_BIND=0.
+ * the goroutine locks its thread. Environment: GOSCHED_BIND=0.
  */
 #define GS_CONFIG_UNBOUND (UINT32_C(2))
 

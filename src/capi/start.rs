@@ -99,7 +99,7 @@ pub const GS_CONFIG_COOPERATIVE: u32 = 1;
 /// bound: it has the affinity that it came to gs_run with, or the process's. A child of fork(2) has
 /// that affinity, too. A thread that a goroutine starts by pthread_create(3), and a program that it
 /// starts by posix_spawn(3), system(3), vfork(2) or exec(3), inherits the binding: start these while
-/// the goroutine locks its thread, or use libgosched-preload.so. Environment: GOSCHED_BIND=0.
+/// the goroutine locks its thread. Environment: GOSCHED_BIND=0.
 pub const GS_CONFIG_UNBOUND: u32 = 2;
 /// gs_config.flags: threads that call gs_run are never bound, because they start threads or programs
 /// that must be able to use all CPUs. On such a thread goroutines may run on another node than their

@@ -125,7 +125,7 @@ fn kept(p: PRef) -> Option<GRef> {
     })
 }
 
-/// A free descriptor with a stack of the default size: one that is kept, or a new one. `None`: no memory.
+/// A free descriptor with a stack of the default size, kept or new. `None`: no memory.
 pub fn descriptor(p: PRef) -> Option<GRef> {
     if let Some(g) = kept(p) {
         return Some(g);
