@@ -160,14 +160,32 @@ static inline bool may_be_waited_for(int fd)
     return gs_self && fd >= 0 && atomic_load_explicit(&file_bucket(fd)->waiting, memory_order_relaxed) != 0;
 }
 
-EXPORT int close(int fd)
+atomic_int highest_closed = -1;
+
+static void note_closed(int fd)
 {
-    if (LIKELY(!may_be_waited_for(fd)))
-        return real.close(fd);
-    if (is_librarys(__builtin_return_address(0)) || !move_waiters(fd))
+    int highest = atomic_load_explicit(&highest_closed, memory_order_relaxed);
+    while (fd > highest && !atomic_compare_exchange_weak(&highest_closed, &highest, fd))
+        ;
+}
+
+/* Closes a file for which goroutines may wait. */
+static int close_waited_for(int fd)
+{
+    if (!move_waiters(fd))
         return real.close(fd);
     int r = gs_close(fd);
     return r < 0 ? failed(-r) : r;
+}
+
+EXPORT int close(int fd)
+{
+    if (is_within(__builtin_return_address(0), &library) && is_librarys(__builtin_return_address(0)))
+        return real.close(fd);
+    int r = LIKELY(!may_be_waited_for(fd)) ? real.close(fd) : close_waited_for(fd);
+    if (r == 0)
+        note_closed(fd);
+    return r;
 }
 ALIAS(__close, close);
 
@@ -187,9 +205,13 @@ EXPORT int dup3(int fd, int to, int flags)
     return real.dup3(fd, to, flags);
 }
 
-static void close_waited_for(unsigned from, unsigned to)
+static void close_range_waited_for(unsigned from, unsigned to)
 {
-    for (unsigned i = 0; gs_self && i < FILE_BUCKETS; i++) {
+    if (!gs_self)
+        return;
+    int highest = highest_file();
+    note_closed(highest >= 0 && (unsigned)highest > to ? (int)to : highest);
+    for (unsigned i = 0; i < FILE_BUCKETS; i++) {
         struct file_bucket *b = &file_buckets[i];
         while (atomic_load_explicit(&b->waiting, memory_order_relaxed) != 0) {
             int found = -1;
@@ -209,13 +231,13 @@ static void close_waited_for(unsigned from, unsigned to)
 EXPORT int close_range(unsigned from, unsigned to, int flags)
 {
     if (from <= to && flags == 0)
-        close_waited_for(from, to);
+        close_range_waited_for(from, to);
     return real.close_range(from, to, flags);
 }
 
 EXPORT void closefrom(int from)
 {
-    close_waited_for(from > 0 ? (unsigned)from : 0, UINT_MAX);
+    close_range_waited_for(from > 0 ? (unsigned)from : 0, UINT_MAX);
     real.closefrom(from);
 }
 

@@ -319,6 +319,8 @@ gs_deadline after(int64_t ns);
 gs_deadline deadline_on(clockid_t clock, const struct timespec *t);
 /* Copies what a program points to, as the kernel would. False, and no fault, if the memory can't be read. */
 bool copy_in(void *to, const void *from, size_t n);
+/* As copy_in, of n pieces. */
+bool copy_in_several(const struct iovec *to, const struct iovec *from, int n);
 /* How much of the time up to the deadline is left. */
 struct timespec time_left(gs_deadline deadline);
 
@@ -408,6 +410,7 @@ bool is_librarys_thread(void);
 sigset_t callers_mask(void);
 void sync_in_child(void);
 void sync_start(void);
+void several_start(void);
 void keys_start(void);
 void exits_start(void);
 void futex_start(void);
@@ -421,5 +424,8 @@ enum how { HOW_PARK, HOW_KERNEL, HOW_NOT };
 /* Waits until the file has one of the events: 0 or an error number; `found`: the events that it has, or NULL. */
 int wait_for_file(struct file *f, int events, gs_deadline deadline, int *found);
 void leave_file(struct file *f);
+/* The highest number of a file that the program has closed, and of a file of the program's that is open; -1: none. */
+extern atomic_int highest_closed;
+int highest_file(void);
 
 #endif

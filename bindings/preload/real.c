@@ -476,6 +476,7 @@ __attribute__((constructor(101))) static void begin(void)
     if (gs_self) {
         find_callers();
         asked_to_give_way = gs_preempt_flag();
+        several_start();
         sync_start();
         keys_start();
         exits_start();

@@ -213,12 +213,12 @@ static int add_poll(struct several *s, int epoll)
 }
 
 /*
- * Whether the array is in the frame of the caller's caller or near it, as the array of a function that waits for one
- * file mostly is. Then the array can be read, and the first call of the kernel is that of gs_poll_fd.
+ * Whether what is given is in the frame of the caller's caller or near it, as the array of a function that waits for one
+ * file mostly is, and the sets of a function that calls select. Then it can be read without asking the kernel first.
  */
-static bool is_near(const struct pollfd *fds, const char *frame)
+static bool is_near(const void *given, const char *frame)
 {
-    return (uintptr_t)fds - (uintptr_t)frame < 512;
+    return (uintptr_t)given - (uintptr_t)frame < 1024;
 }
 
 static int do_poll(struct pollfd *fds, nfds_t n, gs_deadline deadline, const sigset_t *mask, struct counts *c)
@@ -352,9 +352,11 @@ static int add_select(struct several *s, int epoll)
 }
 
 /*
- * The length of the process's table of files, or -1. The kernel reads no more bits of a set, whatever select is asked
- * for: with a high limit, getdtablesize() is far beyond the end of an fd_set.
+ * The kernel's table of files. select reads no more bits of a set than the table is long, whatever it is asked for, and
+ * fails with EBADF if one of these bits is that of a file which isn't open.
  */
+
+/* The length of the process's table, or -1. */
 static int table_size(void)
 {
     char text[1024], *at = NULL; /* the line is one of the first */
@@ -370,11 +372,144 @@ static int table_size(void)
     return at != NULL ? atoi(at + strlen("\nFDSize:")) : -1;
 }
 
+/* The length that no table is below, and the number from which on libgosched keeps its own files. */
+enum { SMALLEST_TABLE = 64, FIRST_OF_LIBRARY = 512 };
+
+static int table_at_start = SMALLEST_TABLE;
+
+void several_start(void)
+{
+    int size = table_size();
+    if (size > table_at_start)
+        table_at_start = size;
+}
+
+/* Whether a number is that of an open file which isn't libgosched's: those are epoll instances and eventfds, which have no
+ * type. */
+static bool is_programs_file(int fd)
+{
+    struct stat st;
+    return fstat(fd, &st) == 0 && (fd < FIRST_OF_LIBRARY || (st.st_mode & S_IFMT) != 0);
+}
+
+int highest_file(void)
+{
+    struct entry { /* of getdents64 */
+        uint64_t inode;
+        int64_t offset;
+        uint16_t size;
+        uint8_t type;
+        char name[];
+    };
+    _Alignas(struct entry) char entries[2048];
+    int highest = -1, dir = real.open64("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0L);
+    long n;
+    while (dir >= 0 && (n = raw_syscall(SYS_getdents64, dir, entries, sizeof entries)) > 0)
+        for (long at = 0; at < n; at += ((struct entry *)&entries[at])->size) {
+            const char *name = ((struct entry *)&entries[at])->name;
+            int fd = name[0] == '.' ? -1 : atoi(name);
+            if (fd > highest && fd != dir && is_programs_file(fd))
+                highest = fd;
+        }
+    if (dir >= 0)
+        real.close(dir);
+    return highest;
+}
+
+/*
+ * The length that the table would have without libgosched's own files, which make it longer. The table grows by powers of
+ * two and never shrinks: so it has room for each file that was open since the start. `highest_closed` knows those that
+ * the program has closed. errno stays.
+ */
+static int programs_table_size(void)
+{
+    int before = errno, highest = highest_file(), size = 2 * SMALLEST_TABLE;
+    if (atomic_load(&highest_closed) > highest)
+        highest = atomic_load(&highest_closed);
+    errno = before;
+    if (highest < table_at_start)
+        return table_at_start;
+    while (size <= highest && size <= INT_MAX / 2)
+        size *= 2;
+    return size;
+}
+
+/* After a select that has failed: with how many bits it has to be tried again. 0: it has failed for good. */
+static int narrower(int n)
+{
+    if (errno != EBADF || n <= SMALLEST_TABLE || !gs_self)
+        return 0;
+    int size = programs_table_size();
+    return size < n ? size : 0;
+}
+
+/* libc's functions, as they are in a process whose only files are the program's. */
+
+static int select_of_kernel(int n, fd_set *r, fd_set *w, fd_set *e, struct timeval *t)
+{
+    int before = errno, found = real.select(n, r, w, e, t);
+    if (found == -1 && (n = narrower(n)) > 0) {
+        errno = before;
+        found = real.select(n, r, w, e, t);
+    }
+    return found;
+}
+
+static int pselect_of_kernel(int n, fd_set *r, fd_set *w, fd_set *e, const struct timespec *t, const sigset_t *mask)
+{
+    int before = errno, found = real.pselect(n, r, w, e, t, mask);
+    if (found == -1 && (n = narrower(n)) > 0) {
+        errno = before;
+        found = real.pselect(n, r, w, e, t, mask);
+    }
+    return found;
+}
+
+/* The file with the highest number below n that the sets ask for, or -1. */
+static int highest_asked(struct several *s, int n)
+{
+    while (--n >= 0 && select_events(s, n) == 0)
+        ;
+    return n;
+}
+
+/*
+ * After a look that has not failed: a file that isn't open is beyond the end of the table, which has whole words of bits. The
+ * table may grow during the wait, and then the file must not count either.
+ */
+static void leave_out_what_is_beyond(struct several *s)
+{
+    int before = errno, fd;
+    while ((fd = highest_asked(s, s->max)) >= SMALLEST_TABLE && real.fcntl64(fd, F_GETFD, 0L) < 0)
+        s->max = fd / 64 * 64;
+    errno = before;
+}
+
+/* Copies the sets. False: a pointer is bad. errno stays. */
+static bool copy_sets(struct several *s, size_t bytes, const char *frame)
+{
+    struct iovec to[3], from[3];
+    int before = errno, n = 0;
+    for (int i = 0; i < 3; i++) {
+        if (s->in[i] == NULL)
+            continue;
+        if (is_near(s->in[i], frame)) {
+            memcpy(s->asked[i], s->in[i], bytes);
+            continue;
+        }
+        to[n] = (struct iovec){s->asked[i], bytes};
+        from[n++] = (struct iovec){s->in[i], bytes};
+    }
+    bool copied = n == 0 || bytes == 0 || copy_in_several(to, from, n);
+    errno = before;
+    return copied;
+}
+
 /* Gives WAITED_IN_KERNEL with the sets as they were. */
 static int do_select(int n, fd_set *r, fd_set *w, fd_set *e, gs_deadline deadline, const sigset_t *mask,
                      struct counts *c)
 {
-    if (n > FD_SETSIZE) {
+    if (n > FD_SETSIZE) { /* getdtablesize(), say: far beyond the end of an fd_set, if the limit is high */
         int size = table_size();
         if (size <= 0)
             return WAITED_IN_KERNEL;
@@ -385,7 +520,7 @@ static int do_select(int n, fd_set *r, fd_set *w, fd_set *e, gs_deadline deadlin
     uint64_t small[3][FD_SETSIZE / 64], *large = NULL;
     struct timeval now = {0, 0};
     size_t bytes = n > 0 ? set_bytes(n) : 0;
-    int before = errno, found;
+    int before = errno, found, narrow;
     if (n < 0)
         return real.select(n, r, w, e, &now);
     if (bytes > sizeof small[0] && (large = malloc(3 * bytes)) == NULL) {
@@ -393,22 +528,30 @@ static int do_select(int n, fd_set *r, fd_set *w, fd_set *e, gs_deadline deadlin
         return WAITED_IN_KERNEL;
     }
     for (int i = 0; i < 3; i++)
-        if (s.in[i] != NULL) {
+        if (s.in[i] != NULL)
             s.asked[i] = (fd_set *)(large ? large + (size_t)i * (bytes / 8) : small[i]);
-            memcpy(s.asked[i], s.in[i], bytes);
-        }
-    int files = 0;
-    for (int fd = 0; fd < n; fd++)
-        if (select_events(&s, fd) != 0) {
-            s.none = false;
-            s.one = files++ == 0 ? fd : -1;
-            s.events = (int)select_events(&s, fd);
-        }
-    if (mask != NULL)
-        expect_signals(&s);
+    if (!copy_sets(&s, bytes, __builtin_frame_address(0))) {
+        free(large);
+        return failed(EFAULT);
+    }
     found = look_select(&s);
-    if (found == 0)
+    if (found == -1 && (narrow = narrower(n)) > 0) {
+        s.max = narrow;
+        found = look_select(&s);
+    }
+    if (found == 0) {
+        int files = 0;
+        leave_out_what_is_beyond(&s);
+        for (int fd = 0; fd < s.max; fd++)
+            if (select_events(&s, fd) != 0) {
+                s.none = false;
+                s.one = files++ == 0 ? fd : -1;
+                s.events = (int)select_events(&s, fd);
+            }
+        if (mask != NULL)
+            expect_signals(&s);
         found = wait_several(&s);
+    }
     if (found == WAITED_IN_KERNEL || found < 0)
         for (int i = 0; i < 3; i++)
             if (s.in[i] != NULL)
@@ -423,9 +566,9 @@ EXPORT int select(int n, fd_set *r, fd_set *w, fd_set *e, struct timeval *t)
 {
     COUNTED(select);
     if (t != NULL && t->tv_sec == 0 && t->tv_usec == 0)
-        return LOOK(real.select(n, r, w, e, t));
+        return LOOK(select_of_kernel(n, r, w, e, t));
     if (!TAKEN || (t != NULL && (t->tv_sec < 0 || t->tv_usec < 0)))
-        return real.select(n, r, w, e, t);
+        return select_of_kernel(n, r, w, e, t);
     gs_deadline deadline = GS_FOREVER;
     if (t != NULL)
         deadline = after(t->tv_sec >= INT64_MAX / NS_PER_S / 2 ? INT64_MAX : t->tv_sec * NS_PER_S + t->tv_usec * INT64_C(1000));
@@ -434,7 +577,7 @@ EXPORT int select(int n, fd_set *r, fd_set *w, fd_set *e, struct timeval *t)
     if (found == WAITED_IN_KERNEL) {
         if (t != NULL)
             *t = (struct timeval){left.tv_sec, left.tv_nsec / 1000};
-        return ELSEWHERE(real.select, (n, r, w, e, t));
+        return ELSEWHERE(select_of_kernel, (n, r, w, e, t));
     }
     if (t != NULL) /* Linux says what is left */
         *t = (struct timeval){left.tv_sec, left.tv_nsec / 1000};
@@ -446,17 +589,17 @@ EXPORT int pselect(int n, fd_set *r, fd_set *w, fd_set *e, const struct timespec
 {
     COUNTED(pselect);
     if (!TAKEN)
-        return real.pselect(n, r, w, e, t, mask);
+        return pselect_of_kernel(n, r, w, e, t, mask);
     if (is_for_kernel(t, mask))
-        return TAKING_SIGNALS(real.pselect(n, r, w, e, t, mask), NULL, &counts);
+        return TAKING_SIGNALS(pselect_of_kernel(n, r, w, e, t, mask), NULL, &counts);
     gs_deadline deadline = t == NULL ? GS_FOREVER : after(ns_of(t));
     int found = do_select(n, r, w, e, deadline, mask, &counts);
     if (found != WAITED_IN_KERNEL)
         return found;
     struct timespec left = time_left(deadline);
     if (mask == NULL)
-        return ELSEWHERE(real.pselect, (n, r, w, e, t == NULL ? NULL : &left, NULL));
-    return TAKING_SIGNALS(real.pselect(n, r, w, e, t == NULL ? NULL : &left, mask), NULL, &counts);
+        return ELSEWHERE(pselect_of_kernel, (n, r, w, e, t == NULL ? NULL : &left, NULL));
+    return TAKING_SIGNALS(pselect_of_kernel(n, r, w, e, t == NULL ? NULL : &left, mask), NULL, &counts);
 }
 
 /* epoll_wait: an epoll instance is a file that poll can wait for. */

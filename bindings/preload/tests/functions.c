@@ -1543,6 +1543,64 @@ static void large_selects(void)
     close(p[0]), close(p[1]), close(q[0]), close(q[1]);
 }
 
+static int select_one(int fd, bool with_p)
+{
+    struct timeval ms5 = {0, 5000};
+    return with_p ? pselect(fd + 1, only_file(fd), NULL, NULL, &(struct timespec){0, 5000000}, NULL)
+                  : select(fd + 1, only_file(fd), NULL, NULL, &ms5);
+}
+
+/*
+ * Files that aren't open: below the end of the kernel's table of files select fails, and what is beyond it doesn't count.
+ * The end moves up, and never back, when the program opens a file with a high number.
+ */
+static void beyond_the_table(void)
+{
+    int p[2], high[] = {0, 300, 600}, asked[] = {63, 64, 200, 255, 256, 400, 511, 512, 800, 1023};
+    struct timeval none = {0, 0}, long_time = {60, 0};
+    char b[20];
+    task t;
+    HOLDS(pipe(p) == 0);
+    for (size_t i = 0; i < sizeof high / sizeof high[0]; i++) {
+        if (high[i] > 0)
+            HOLDS(dup2(p[0], high[i]) == high[i] && close(high[i]) == 0);
+        for (size_t k = 0; k < sizeof asked / sizeof asked[0]; k++) {
+            printf("    %d was open, %d isn't\n", high[i], asked[k]);
+            SAY(select_one(asked[k], false));
+            SAY(FD_ISSET(asked[k], &files)); /* stays as it was */
+            SAY(select_one(asked[k], true));
+            SAY(select(asked[k] + 1, only_file(asked[k]), NULL, NULL, &none));
+        }
+    }
+    HOLDS(dup2(p[0], 700) == 700);
+    SAY(select_one(1023, false)); /* below the end now */
+    close(700);
+    /* The table grows while select waits. */
+    int beyond = 2000;
+    size_t words = 3000 / (8 * sizeof(long));
+    unsigned long *wide = calloc(words, sizeof *wide);
+    for (int i = 0; i < 2; i++) {
+        memset(wide, 0, words * sizeof *wide);
+        wide[beyond / 64] = 1ul << beyond % 64;
+        wide[p[0] / 64] |= 1ul << p[0] % 64;
+        begin(&t, write_soon, &p[1]);
+        SAY(i == 0 ? select(beyond + 1, (fd_set *)wide, NULL, NULL, &long_time)
+                   : pselect(beyond + 1, (fd_set *)wide, NULL, NULL, NULL, NULL));
+        end(&t);
+        SAY(wide[p[0] / 64] >> p[0] % 64 & 1);
+        SAY(wide[beyond / 64] >> beyond % 64 & 1);
+        HOLDS(read(p[0], b, sizeof b) == 10);
+    }
+    free(wide);
+    SAY(select(p[0] + 1, nowhere, NULL, NULL, &long_time));
+    SAY(select(p[0] + 1, NULL, only_file(p[0]), nowhere, NULL));
+    SAY(pselect(p[0] + 1, NULL, NULL, nowhere, NULL, NULL));
+    SAY(pselect(-1, NULL, NULL, NULL, NULL, NULL));
+    SAY(poll(nowhere, 1 << 30, 10)); /* more files than may be open */
+    SAY(ppoll(nowhere, 1 << 30, NULL, NULL));
+    close(p[0]), close(p[1]);
+}
+
 static void several(void)
 {
     int p[2], q[2], e = epoll_create1(0), ready;
@@ -3222,7 +3280,7 @@ static const struct {
     void (*f)(void);
 } tests[] = {
     TEST(pipes), TEST(vectors), TEST(events), TEST(asynchronous), TEST(large_writes), TEST(fifos), TEST(streams), TEST(directories), TEST(terminals), TEST(disks), TEST(file_locks), TEST(copies), TEST(closing), TEST(closing_in_malloc),
-    TEST(receiving), TEST(urgent), TEST(unfinished), TEST(shutting), TEST(short_reads), TEST(sending), TEST(partial_sends), TEST(nothing), TEST(connecting), TEST(opened_fast), TEST(several_listeners), TEST(closed_listeners), TEST(closed_senders), TEST(several), TEST(large_selects), TEST(looking), TEST(sleeping), TEST(yielding), TEST(always_ready), TEST(children), TEST(starting), TEST(masks),
+    TEST(receiving), TEST(urgent), TEST(unfinished), TEST(shutting), TEST(short_reads), TEST(sending), TEST(partial_sends), TEST(nothing), TEST(connecting), TEST(opened_fast), TEST(several_listeners), TEST(closed_listeners), TEST(closed_senders), TEST(several), TEST(large_selects), TEST(beyond_the_table), TEST(looking), TEST(sleeping), TEST(yielding), TEST(always_ready), TEST(children), TEST(starting), TEST(masks),
     TEST(names), TEST(mutexes), TEST(many_owners), TEST(conditions), TEST(rwlocks), TEST(semaphores), TEST(futexes), TEST(onces), TEST(threads), TEST(exits), TEST(c11),
     TEST(signals), TEST(waits_with_mask), TEST(messages), TEST(cancelling),
 };
