@@ -162,7 +162,7 @@ static inline bool may_be_waited_for(int fd)
 
 atomic_int highest_closed = -1;
 
-static void note_closed(int fd)
+void note_closed(int fd)
 {
     int highest = atomic_load_explicit(&highest_closed, memory_order_relaxed);
     while (fd > highest && !atomic_compare_exchange_weak(&highest_closed, &highest, fd))
@@ -460,7 +460,7 @@ static bool has_no_writer(int fd)
     int error = errno, to[2];
     bool none = fstat(fd, &st) == 0 && S_ISFIFO(st.st_mode) && real.poll(&one, 1, 0) == 0 && pipe2(to, O_CLOEXEC) == 0;
     if (none) {
-        none = tee(fd, to[1], 1, SPLICE_F_NONBLOCK) == 0;
+        none = real.tee(fd, to[1], 1, SPLICE_F_NONBLOCK) == 0;
         real.close(to[0]);
         real.close(to[1]);
     }
@@ -489,6 +489,45 @@ static enum how wait_first(struct waiting *w, int events, int option)
         return HOW_KERNEL;
     errno = error;
     return HOW_NOT;
+}
+
+bool never_waits(int fd)
+{
+    struct stat st;
+    int error = errno;
+    bool disk = fstat(fd, &st) == 0 && (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode) || S_ISBLK(st.st_mode));
+    bool never = disk || (real.fcntl64(fd, F_GETFL, 0L) & O_NONBLOCK);
+    errno = error;
+    return never;
+}
+
+bool is_ready(int fd, int events)
+{
+    struct pollfd one = {fd, (short)events, 0};
+    return real.poll(&one, 1, 0) > 0;
+}
+
+enum ready wait_until_ready(int fd, int events, struct counts *c)
+{
+    struct waiting w = {.file = {.fd = fd}, .tally = c};
+    bool reads = events & POLLIN;
+    if (may_wait(fd, reads ? SO_RCVTIMEO : SO_SNDTIMEO, &w.kind, &w.deadline) != HOW_PARK)
+        return NEVER_WAITS;
+    if (w.deadline != GS_FOREVER)
+        return ONLY_CALL_WAITS; /* for as long as the socket says */
+    if (reads && w.kind != SOCKET) {
+        if (has_no_writer(fd))
+            return NEVER_WAITS;
+        enum how how = of_terminal(fd);
+        if (how != HOW_PARK)
+            return how == HOW_KERNEL ? NEVER_WAITS : ONLY_CALL_WAITS;
+    }
+    if (debug)
+        count_parked(c);
+    int error = wait_for_file(&w.file, events, GS_FOREVER, NULL);
+    leave_file(&w.file);
+    errno = error;
+    return error == 0 ? READY : error == ECANCELED ? ENDED : ONLY_CALL_WAITS;
 }
 
 /* What is left of some buffers after `done` bytes, at most as many as there is room for. */
@@ -732,15 +771,18 @@ static ssize_t write_nothing(int fd, const void *buf, struct counts *c)
 #undef counts
 }
 
+ssize_t do_write(int fd, const void *buf, size_t n, struct counts *c)
+{
+    if (n == 0)
+        return write_nothing(fd, buf, c);
+    struct iovec iov = {(void *)buf, n < MOST ? n : MOST};
+    return do_writev(fd, &iov, 1, true, c);
+}
+
 EXPORT ssize_t write(int fd, const void *buf, size_t n)
 {
     COUNTED(write);
-    if (!TAKEN)
-        return real.write(fd, buf, n);
-    if (n == 0)
-        return write_nothing(fd, buf, &counts);
-    struct iovec iov = {(void *)buf, n < MOST ? n : MOST};
-    return do_writev(fd, &iov, 1, true, &counts);
+    return TAKEN ? do_write(fd, buf, n, &counts) : real.write(fd, buf, n);
 }
 ALIAS(__write, write);
 
@@ -1287,8 +1329,7 @@ static bool needs_mode(int flags)
         va_end(list_); \
     }
 
-/* The other end of a FIFO may be opened by a goroutine that is pinned to the same thread. */
-static bool is_fifo(int dir, const char *path, int flags)
+bool is_fifo(int dir, const char *path, int flags)
 {
     struct stat st;
     int error = errno;
@@ -1349,23 +1390,6 @@ EXPORT int creat64(const char *path, mode_t mode)
     return TAKEN ? do_openat(AT_FDCWD, path, flags, (long)mode, &counts) : real.open64(path, flags, (long)mode);
 }
 ALIAS(creat, creat64);
-
-/* libc opens the file of a stream within itself. */
-
-EXPORT FILE *fopen64(const char *path, const char *mode)
-{
-    COUNTED(fopen);
-    return TAKEN && is_fifo(AT_FDCWD, path, 0) ? ELSEWHERE(real.fopen64, (path, mode)) : real.fopen64(path, mode);
-}
-ALIAS(fopen, fopen64);
-
-EXPORT FILE *freopen64(const char *path, const char *mode, FILE *f)
-{
-    COUNTED(freopen);
-    return TAKEN && is_fifo(AT_FDCWD, path, 0) ? ELSEWHERE(real.freopen64, (path, mode, f))
-                                               : real.freopen64(path, mode, f);
-}
-ALIAS(freopen, freopen64);
 
 EXPORT int fcntl64(int fd, int cmd, ...)
 {

@@ -4,6 +4,7 @@
  *   functions.h  every function that is taken over
  *   real.c       finding libc's own, who calls, GOSCHED_PRELOAD_DEBUG, fork
  *   files.c      read, write and their kin, sockets, close, locks of files
+ *   streams.c    getline, fprintf and the rest of stdio
  *   several.c    poll, select, epoll_wait, sigsuspend
  *   others.c     sleeping, waiting for children, names, signals, messages
  *   masks.c      signal masks: pthread_sigmask, siglongjmp, fork, exec, posix_spawn, pthread_create and their kin
@@ -18,6 +19,10 @@
 
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
+#endif
+/* So that the headers define none of the functions that are taken over. */
+#ifndef __NO_INLINE__
+#define __NO_INLINE__ 1
 #endif
 #include <aio.h>
 #include <errno.h>
@@ -59,6 +64,9 @@
 #include <threads.h>
 #include <time.h>
 #include <unistd.h>
+#include <wchar.h>
+#undef fread_unlocked
+#undef fwrite_unlocked
 
 #define GS_NO_INLINE
 #include <gosched.h>
@@ -112,6 +120,7 @@
 #pragma weak gs_getspecific
 #pragma weak gs_setspecific
 #pragma weak gs_mutex_lock
+#pragma weak gs_mutex_trylock
 #pragma weak gs_mutex_unlock
 #pragma weak gs_version
 #pragma weak gs_id
@@ -379,6 +388,7 @@ void waiters_in_child(void);
 
 /* files.c, masks.c, sync.c */
 void files_in_child(void);
+void streams_in_child(void);
 void masks_in_child(void);
 void masks_start(void);
 /*
@@ -411,6 +421,7 @@ sigset_t callers_mask(void);
 void sync_in_child(void);
 void sync_start(void);
 void several_start(void);
+void streams_start(void);
 void keys_start(void);
 void exits_start(void);
 void futex_start(void);
@@ -424,8 +435,24 @@ enum how { HOW_PARK, HOW_KERNEL, HOW_NOT };
 /* Waits until the file has one of the events: 0 or an error number; `found`: the events that it has, or NULL. */
 int wait_for_file(struct file *f, int events, gs_deadline deadline, int *found);
 void leave_file(struct file *f);
+/* Whether opening waits for the other end of a FIFO, which may be opened by a goroutine that is pinned to the same thread. */
+bool is_fifo(int dir, const char *path, int flags);
+/* As write does it in a goroutine. */
+ssize_t do_write(int fd, const void *buf, size_t n, struct counts *c);
+
+/* For calls in which libc itself reads or writes a file. errno may change. */
+
+/* Whether such a call doesn't wait for others: the file is on a disk, or was made non-blocking. */
+bool never_waits(int fd);
+/* Whether poll says now that one read, or one write of a little, doesn't wait. */
+bool is_ready(int fd, int events);
+/* Waits until is_ready may say so. ENDED: gs_cancel has ended the wait. */
+enum ready { READY, NEVER_WAITS, ONLY_CALL_WAITS, ENDED };
+enum ready wait_until_ready(int fd, int events, struct counts *c);
+
 /* The highest number of a file that the program has closed, and of a file of the program's that is open; -1: none. */
 extern atomic_int highest_closed;
+void note_closed(int fd);
 int highest_file(void);
 
 #endif

@@ -181,9 +181,20 @@ static int find_raw(struct dl_phdr_info *object, size_t size, void *arg)
     return 0;
 }
 
+/* Whether glibc is too old to have the function. */
+static bool is_newer_than_libc(const char *name)
+{
+    int minor = atoi(gnu_get_libc_version() + strlen("2."));
+    if (strncmp(name, "__isoc23_", 9) == 0)
+        return minor < 38;
+    return strcmp(name, "epoll_pwait2") == 0 && minor < 35;
+}
+
 /* Of a name that isn't there, dlsym allocates. A malloc of the program's may be at work just now, and wait for itself. */
 static void find(const char *name, void **at)
 {
+    if (is_newer_than_libc(name))
+        return;
     /* Without a version dlsym may give the condition variables of 2002, which are something else. */
     bool is_old = strncmp(name, "pthread_cond_", 13) == 0 && strcmp(name, "pthread_cond_clockwait") != 0;
     void *f = is_old ? dlvsym(RTLD_NEXT, name, "GLIBC_2.3.2") : dlsym(RTLD_NEXT, name);
@@ -461,6 +472,7 @@ static void in_child(void)
     if (gs_self) {
         waiters_in_child();
         files_in_child();
+        streams_in_child();
         masks_in_child();
         sync_in_child();
     }
@@ -477,6 +489,7 @@ __attribute__((constructor(101))) static void begin(void)
         find_callers();
         asked_to_give_way = gs_preempt_flag();
         several_start();
+        streams_start();
         sync_start();
         keys_start();
         exits_start();
