@@ -61,7 +61,7 @@ $(OUT)/libgosched.a: $(OUT)/gosched.o
 	@rm -f $@
 	$(AR) rcs $@ $<
 
-PRELOAD := $(addprefix bindings/preload/,real.c waiters.c sync.c futex.c files.c streams.c several.c others.c masks.c keys.c exits.c)
+PRELOAD := $(addprefix bindings/preload/,real.c waiters.c sync.c futex.c files.c streams.c several.c others.c masks.c keys.c exits.c openmp.c)
 
 preload: $(OUT)/libgosched-preload.so
 

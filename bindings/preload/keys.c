@@ -85,6 +85,13 @@ static void destroy_values(void *arg)
     gs_setspecific(values_key, NULL);
 }
 
+void *exchange_values(void *given)
+{
+    void *had = gs_getspecific(values_key);
+    gs_setspecific(values_key, given);
+    return had;
+}
+
 void keys_start(void)
 {
     gs_key_create(&values_key, destroy_values);
@@ -112,6 +119,7 @@ EXPORT int pthread_key_create(pthread_key_t *key, void (*destroy)(void *))
     int error = real.pthread_key_create(key, destroy);
     if (error == 0)
         made(*key, destroy);
+    note_runtime(__builtin_return_address(0), true);
     return error;
 }
 ALIAS(__pthread_key_create, pthread_key_create);

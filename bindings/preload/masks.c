@@ -76,7 +76,7 @@ EACH_CALL static void note_taking(struct taking *t)
 /* Whether the caller is a goroutine with a mask of its own. */
 static bool has_own_mask(const void *caller)
 {
-    return on_goroutine(caller) && is_librarys_thread();
+    return in_goroutine(caller) && is_librarys_thread();
 }
 #define HAS_OWN_MASK has_own_mask(__builtin_return_address(0))
 
@@ -109,6 +109,13 @@ static int change_own_mask(int how, const sigset_t *set, sigset_t *before)
     int error = errno, failure = -gs_setspecific(own_key, (void *)(uintptr_t)(next | BIT(SIGKILL)));
     errno = error;
     return failure;
+}
+
+void *exchange_mask(void *given)
+{
+    void *had = gs_getspecific(own_key);
+    gs_setspecific(own_key, given);
+    return had;
 }
 
 void masks_start(void)

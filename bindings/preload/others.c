@@ -124,6 +124,8 @@ static void give_way(struct counts *c)
 EXPORT int sched_yield(void)
 {
     COUNTED(sched_yield);
+    if (gs_self && gs_self())
+        note_runtime(__builtin_return_address(0), false);
     if (TAKEN)
         give_way(&counts);
     return real.sched_yield();

@@ -13,6 +13,7 @@
  *   futex.c      syscall: the futexes of code that has locks of its own
  *   keys.c       pthread_key_create and its kin
  *   exits.c      pthread_exit, thrd_exit, pthread_cleanup_push
+ *   openmp.c     what compilers call for OpenMP
  */
 #ifndef GOSCHED_PRELOAD_H
 #define GOSCHED_PRELOAD_H
@@ -28,6 +29,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <link.h>
 #include <mqueue.h>
 #include <netdb.h>
 #include <poll.h>
@@ -172,6 +174,8 @@ struct real {
 extern struct real real;
 /* Finds libc's functions, if they haven't been found yet. */
 void find_all(void);
+/* The default version of a function that an object defines, or NULL. Uses no dlsym, and so no malloc. */
+void *defined_in(const struct dl_phdr_info *object, const char *name);
 
 /* The objects whose calls are never taken over: libgosched.so, and a malloc that isn't libc's. */
 struct range {
@@ -179,6 +183,8 @@ struct range {
     size_t size;
 };
 extern struct range library, allocator;
+/* Where an object is loaded. */
+struct range range_of(const struct dl_phdr_info *object);
 static inline bool is_within(const void *address, const struct range *r)
 {
     return (uintptr_t)address - r->from < r->size;
@@ -198,15 +204,35 @@ static inline bool is_librarys(const void *caller)
     return is_within(caller, &library) && !is_last_call(caller);
 }
 
-/*
- * Whether the function that `caller` has called is to be taken over: a goroutine runs, and the caller is in none of
- * these objects.
- */
-static inline bool on_goroutine(const void *caller)
+/* Whether a goroutine has called, and neither libgosched nor a malloc has called for it. */
+static inline bool in_goroutine(const void *caller)
 {
     if (LIKELY(!gs_self) || LIKELY(!gs_self()))
         return false;
     return !is_librarys(caller) && !is_within(caller, &allocator);
+}
+
+/* openmp.c: the runtimes of OpenMP that are loaded. What they keep is the thread's, and they don't expect another goroutine. */
+enum { MOST_RUNTIMES = 16 };
+extern struct range openmp_runtimes[MOST_RUNTIMES];
+extern atomic_uint how_many_runtimes;
+static inline bool is_in_openmp(const void *caller)
+{
+    for (unsigned i = 0, n = atomic_load_explicit(&how_many_runtimes, memory_order_acquire); i < n; i++)
+        if (is_within(caller, &openmp_runtimes[i]))
+            return true;
+    return false;
+}
+/*
+ * If a runtime of OpenMP has called, it is one of them from now on. For runtimes that are loaded later than this library: before
+ * they call anything else that is taken over, they make a key or wait for a lock by sched_yield.
+ */
+void note_runtime(const void *caller, bool makes_key);
+
+/* Whether the function that `caller` has called is to be taken over. */
+static inline bool on_goroutine(const void *caller)
+{
+    return in_goroutine(caller) && !is_in_openmp(caller);
 }
 #define TAKEN on_goroutine(__builtin_return_address(0))
 
@@ -386,7 +412,7 @@ void futex_wait(const void *word, unsigned value, gs_deadline deadline);
 void futex_wake(const void *word, int n);
 void waiters_in_child(void);
 
-/* files.c, masks.c, sync.c */
+/* files.c, masks.c, sync.c, keys.c and others */
 void files_in_child(void);
 void streams_in_child(void);
 void masks_in_child(void);
@@ -425,6 +451,10 @@ void streams_start(void);
 void keys_start(void);
 void exits_start(void);
 void futex_start(void);
+void openmp_start(void);
+/* Gives the calling goroutine other values of pthread keys, or another mask, and returns what it had. NULL: as at its start. */
+void *exchange_values(void *given);
+void *exchange_mask(void *given);
 
 /* A file in use. It stays the same file if its number is closed meanwhile, or becomes another file's. */
 struct file {

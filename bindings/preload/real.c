@@ -3,7 +3,6 @@
 
 #include <dlfcn.h>
 #include <gnu/libc-version.h>
-#include <link.h>
 #include <stdio.h>
 #include <unwind.h>
 
@@ -119,20 +118,27 @@ static uint32_t hash_of(const char *name)
     return h;
 }
 
-/* The default version of a function that an object defines, or NULL. Uses no dlsym, and so no malloc. */
-static void *defined_in(const struct dl_phdr_info *object, const ElfW(Dyn) *dyn, const char *name)
+void *defined_in(const struct dl_phdr_info *object, const char *name)
 {
+    const ElfW(Dyn) *dyn = NULL;
     const ElfW(Sym) *symbols = NULL;
     const char *strings = NULL;
     const uint32_t *table = NULL;
     const ElfW(Half) *versions = NULL;
-    for (; dyn->d_tag != DT_NULL; dyn++)
+    for (int i = 0; i < object->dlpi_phnum; i++)
+        if (object->dlpi_phdr[i].p_type == PT_DYNAMIC)
+            dyn = (const void *)(object->dlpi_addr + object->dlpi_phdr[i].p_vaddr);
+    for (; dyn != NULL && dyn->d_tag != DT_NULL; dyn++) {
+        uintptr_t at = dyn->d_un.d_ptr;
+        if (at < object->dlpi_addr) /* the kernel's object, which the dynamic linker leaves as it is */
+            at += object->dlpi_addr;
         switch (dyn->d_tag) {
-        case DT_SYMTAB: symbols = (const void *)dyn->d_un.d_ptr; break;
-        case DT_STRTAB: strings = (const void *)dyn->d_un.d_ptr; break;
-        case DT_GNU_HASH: table = (const void *)dyn->d_un.d_ptr; break;
-        case DT_VERSYM: versions = (const void *)dyn->d_un.d_ptr; break;
+        case DT_SYMTAB: symbols = (const void *)at; break;
+        case DT_STRTAB: strings = (const void *)at; break;
+        case DT_GNU_HASH: table = (const void *)at; break;
+        case DT_VERSYM: versions = (const void *)at; break;
         }
+    }
     if (!symbols || !strings || !table || table[0] == 0)
         return NULL;
     const uint32_t *buckets = table + 4 + table[2] * (sizeof(ElfW(Addr)) / sizeof *table), *chains = buckets + table[0];
@@ -159,25 +165,19 @@ static int find_raw(struct dl_phdr_info *object, size_t size, void *arg)
     (void)arg;
     if (!file || (strcmp(file, "/libc.so.6") != 0 && strcmp(file, "/libpthread.so.0") != 0))
         return 0;
-    for (int i = 0; i < object->dlpi_phnum; i++) {
-        const ElfW(Phdr) *part = &object->dlpi_phdr[i];
-        const ElfW(Dyn) *dyn = (const void *)(object->dlpi_addr + part->p_vaddr);
-        if (part->p_type != PT_DYNAMIC)
-            continue;
 #define RAW(name) \
     do { \
-        void *f = defined_in(object, dyn, #name); \
+        void *f = defined_in(object, #name); \
         if (f) \
             memcpy(&raw.name, &f, sizeof f); \
     } while (0)
-        RAW(pthread_key_create);
-        RAW(pthread_getspecific);
-        RAW(pthread_setspecific);
-        RAW(pthread_mutex_lock);
-        RAW(pthread_mutex_trylock);
-        RAW(pthread_mutex_unlock);
+    RAW(pthread_key_create);
+    RAW(pthread_getspecific);
+    RAW(pthread_setspecific);
+    RAW(pthread_mutex_lock);
+    RAW(pthread_mutex_trylock);
+    RAW(pthread_mutex_unlock);
 #undef RAW
-    }
     return 0;
 }
 
@@ -249,13 +249,9 @@ struct search {
     bool not_program;
 };
 
-static int find_object(struct dl_phdr_info *object, size_t size, void *arg)
+struct range range_of(const struct dl_phdr_info *object)
 {
-    struct search *s = arg;
     uintptr_t from = UINTPTR_MAX, to = 0;
-    bool program = s->first;
-    (void)size;
-    s->first = false;
     for (int i = 0; i < object->dlpi_phnum; i++) {
         const ElfW(Phdr) *part = &object->dlpi_phdr[i];
         if (part->p_type != PT_LOAD)
@@ -266,10 +262,20 @@ static int find_object(struct dl_phdr_info *object, size_t size, void *arg)
         if (begin + part->p_memsz > to)
             to = begin + part->p_memsz;
     }
-    if (s->address < from || s->address >= to)
+    return (struct range){from, to - from};
+}
+
+static int find_object(struct dl_phdr_info *object, size_t size, void *arg)
+{
+    struct search *s = arg;
+    struct range range = range_of(object);
+    bool program = s->first;
+    (void)size;
+    s->first = false;
+    if (!is_within((const void *)s->address, &range))
         return 0;
     if (!(program && s->not_program))
-        *s->range = (struct range){from, to - from};
+        *s->range = range;
     return 1;
 }
 
@@ -493,6 +499,7 @@ __attribute__((constructor(101))) static void begin(void)
         sync_start();
         keys_start();
         exits_start();
+        openmp_start();
         masks_start();
     }
     pthread_atfork(NULL, NULL, in_child);
