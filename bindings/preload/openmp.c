@@ -10,7 +10,6 @@
 #include "preload.h"
 
 #include <dlfcn.h>
-#include <locale.h>
 
 /* The functions of a runtime. After the functions of the first list a goroutine can't park until another call: see `keep`. */
 #define BEGINNINGS(X) \

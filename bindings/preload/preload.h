@@ -30,6 +30,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <link.h>
+#include <locale.h>
 #include <mqueue.h>
 #include <netdb.h>
 #include <poll.h>
@@ -301,7 +302,7 @@ void count_handed_off(struct counts *c);
  */
 bool call_elsewhere(void *(*f)(void *), void *arg, struct counts *c);
 
-/* As KERNEL, of a function of up to 6 numbers and pointers, for waits as in call_elsewhere. */
+/* As KERNEL, of a function of up to 6 numbers and pointers, for waits as in call_elsewhere. errno and the thread's locale go along. */
 #define LONG1(a) (long)(a)
 #define LONG2(a, ...) (long)(a), LONG1(__VA_ARGS__)
 #define LONG3(a, ...) (long)(a), LONG2(__VA_ARGS__)

@@ -394,6 +394,7 @@ void find_last_call(void)
 struct kernel_call {
     void (*f)(void);
     const long *args;
+    locale_t locale; /* the thread's */
     long result;
     int error;
 };
@@ -403,15 +404,17 @@ static void *make_call(void *arg)
 {
     struct kernel_call *c = arg;
     const long *a = c->args;
+    locale_t before = uselocale(c->locale);
     errno = c->error;
     c->result = ((long (*)(long, long, long, long, long, long))c->f)(a[0], a[1], a[2], a[3], a[4], a[5]);
     c->error = errno;
+    uselocale(before);
     return NULL;
 }
 
 long wait_elsewhere(void (*f)(void), const long args[6], struct counts *c)
 {
-    struct kernel_call call = {f, args, 0, errno};
+    struct kernel_call call = {f, args, uselocale(NULL), 0, errno};
     if (!call_elsewhere(make_call, &call, c))
         make_call(&call); /* as libc does */
     errno = call.error;

@@ -242,7 +242,7 @@ static void buffers(void)
 static void wide_reading(void)
 {
     int ends[2], a = 0;
-    HOLDS(setlocale(LC_ALL, "C.UTF-8") != NULL);
+    locale_t utf8 = newlocale(LC_ALL_MASK, "C.UTF-8", NULL), before = uselocale(utf8);
     open_ends("pipe", ends);
     other_end = ends[1];
     HOLDS((f = fdopen(ends[0], "r")) != NULL);
@@ -265,7 +265,8 @@ static void wide_reading(void)
     SAY(fgetwc(f) == WEOF);
     SAY(feof(f));
     fclose(f);
-    HOLDS(setlocale(LC_ALL, "C") != NULL);
+    uselocale(before);
+    freelocale(utf8);
 }
 
 /* The other end fails, or doesn't wait, or waits for a time. */
@@ -446,8 +447,8 @@ static void wide_writing(void)
 {
     int ends[2];
     struct reader r = {0};
+    locale_t utf8 = newlocale(LC_ALL_MASK, "C.UTF-8", NULL), before = uselocale(utf8);
     task t;
-    HOLDS(setlocale(LC_ALL, "C.UTF-8") != NULL);
     open_ends("pipe", ends);
     r.fd = ends[0];
     begin(&t, read_slowly, &r);
@@ -466,7 +467,8 @@ static void wide_writing(void)
     SAY(r.n);
     SAY(r.sum);
     close(ends[0]);
-    HOLDS(setlocale(LC_ALL, "C") != NULL);
+    uselocale(before);
+    freelocale(utf8);
 }
 
 static void answer(void *arg)
@@ -657,10 +659,11 @@ static void locked_writing(void)
     funlockfile(shared);
     SAY(putc_unlocked('3', shared));
     SAY(putc_unlocked('\n', shared));
+    end(&t[1]);
     SAY(order);
     SAY(busy != 0);
     funlockfile(shared);
-    end(&t[0]), end(&t[1]);
+    end(&t[0]);
     try_lock(&busy);
     SAY(busy);
     for (int i = 1; i < 4; i++)
@@ -686,9 +689,9 @@ static void locked_writing(void)
     WHILE_COMES("|a| line\n", getline(&line, &room, f));
     WHILE_COMES("part|s\n", fread(text, 1, 9, f));
     SAY(fgets(text, 900, f) == text);
+    end(&t[0]);
     SAY(busy != 0);
     funlockfile(f);
-    end(&t[0]);
     free(line);
     fclose(f), close(other_end);
 }
