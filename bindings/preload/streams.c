@@ -462,20 +462,19 @@ static struct output items(FILE *f, const void *from, size_t size, size_t n)
 
 static const struct output unknown = {.n = UNKNOWN, .ends_line = true}, flush = {.flushes = true};
 
-static void flush_stream(FILE *f, bool locks, struct counts *c)
+static int flush_stream(FILE *f, bool locks, struct counts *c)
 {
     struct call call = begin_call(f, locks, c);
+    int value = EOF;
     switch (to_write(&call, flush)) {
-    case HERE: (void)CALL_HERE(&call, real.fflush_unlocked(f)); break;
+    case HERE: value = CALL_HERE(&call, real.fflush_unlocked(f)); break;
     case THERE:
-        if (locks)
-            (void)CALL_THERE(&call, real.fflush, (f));
-        else
-            (void)CALL_THERE(&call, real.fflush_unlocked, (f));
+        value = locks ? CALL_THERE(&call, real.fflush, (f)) : CALL_THERE(&call, real.fflush_unlocked, (f));
         break;
     default: break;
     }
     end_call(&call);
+    return value;
 }
 
 /* Reading */
@@ -905,30 +904,28 @@ static int do_print(FILE *f, int flag, const char *format, va_list args, struct 
     return done;
 }
 
-#define PRINTS(name, params, file, flag) \
+/* A function with `...`, and the one with a va_list: what goroutines do, what libc does, both to `to` and with `flag`. */
+#define PRINTS(taken, plain, name, v_name, params, v_params, to, flag) \
     EXPORT int name params \
     { \
         COUNTED(name); \
         va_list args; \
         va_start(args, format); \
-        int n = TAKEN ? do_print(file, flag, format, args, &counts) : print_in_libc(file, flag, format, args); \
+        int n = TAKEN ? taken(to, flag, format, args, &counts) : plain(to, flag, format, args); \
         va_end(args); \
         return n; \
-    }
-#define V_PRINTS(name, params, file, flag) \
-    EXPORT int name params \
+    } \
+    EXPORT int v_name v_params \
     { \
         COUNTED(name); \
-        return TAKEN ? do_print(file, flag, format, args, &counts) : print_in_libc(file, flag, format, args); \
+        return TAKEN ? taken(to, flag, format, args, &counts) : plain(to, flag, format, args); \
     }
-PRINTS(fprintf, (FILE *f, const char *format, ...), f, -1)
-PRINTS(printf, (const char *format, ...), stdout, -1)
-PRINTS(__fprintf_chk, (FILE *f, int flag, const char *format, ...), f, flag)
-PRINTS(__printf_chk, (int flag, const char *format, ...), stdout, flag)
-V_PRINTS(vfprintf, (FILE *f, const char *format, va_list args), f, -1)
-V_PRINTS(vprintf, (const char *format, va_list args), stdout, -1)
-V_PRINTS(__vfprintf_chk, (FILE *f, int flag, const char *format, va_list args), f, flag)
-V_PRINTS(__vprintf_chk, (int flag, const char *format, va_list args), stdout, flag)
+#define TEXTS(...) PRINTS(do_print, print_in_libc, __VA_ARGS__)
+TEXTS(fprintf, vfprintf, (FILE *f, const char *format, ...), (FILE *f, const char *format, va_list args), f, -1)
+TEXTS(printf, vprintf, (const char *format, ...), (const char *format, va_list args), stdout, -1)
+TEXTS(__fprintf_chk, __vfprintf_chk, (FILE *f, int flag, const char *format, ...),
+    (FILE *f, int flag, const char *format, va_list args), f, flag)
+TEXTS(__printf_chk, __vprintf_chk, (int flag, const char *format, ...), (int flag, const char *format, va_list args), stdout, flag)
 
 static int dprint_in_libc(int fd, int flag, const char *format, va_list args)
 {
@@ -956,24 +953,10 @@ static int do_dprint(int fd, int flag, const char *format, va_list args, struct 
 #undef counts
 }
 
-#define DPRINTS(name, v_name, params, v_params, flag) \
-    EXPORT int name params \
-    { \
-        COUNTED(name); \
-        va_list args; \
-        va_start(args, format); \
-        int n = TAKEN ? do_dprint(fd, flag, format, args, &counts) : dprint_in_libc(fd, flag, format, args); \
-        va_end(args); \
-        return n; \
-    } \
-    EXPORT int v_name v_params \
-    { \
-        COUNTED(name); \
-        return TAKEN ? do_dprint(fd, flag, format, args, &counts) : dprint_in_libc(fd, flag, format, args); \
-    }
-DPRINTS(dprintf, vdprintf, (int fd, const char *format, ...), (int fd, const char *format, va_list args), -1)
-DPRINTS(__dprintf_chk, __vdprintf_chk, (int fd, int flag, const char *format, ...),
-    (int fd, int flag, const char *format, va_list args), flag)
+#define TEXTS_TO_FILES(...) PRINTS(do_dprint, dprint_in_libc, __VA_ARGS__)
+TEXTS_TO_FILES(dprintf, vdprintf, (int fd, const char *format, ...), (int fd, const char *format, va_list args), fd, -1)
+TEXTS_TO_FILES(__dprintf_chk, __vdprintf_chk, (int fd, int flag, const char *format, ...),
+    (int fd, int flag, const char *format, va_list args), fd, flag)
 
 NO_VALUE_ON_STREAM(perror, (const char *s), (s), stderr, to_write(c, unknown))
 
@@ -982,17 +965,7 @@ EXPORT int fflush(FILE *f)
     COUNTED(fflush);
     if (!TAKEN)
         return real.fflush(f);
-    if (f == NULL) /* all streams: waits for the lock of each */
-        return ELSEWHERE(real.fflush, (f));
-    struct call call = begin_call(f, true, &counts), *c = &call;
-    int value = EOF;
-    switch (to_write(c, flush)) {
-    case HERE: value = CALL_HERE(c, real.fflush(f)); break;
-    case THERE: value = CALL_THERE(c, real.fflush, (f)); break;
-    default: break;
-    }
-    end_call(c);
-    return value;
+    return f != NULL ? flush_stream(f, true, &counts) : ELSEWHERE(real.fflush, (f)); /* all streams, with the lock of each */
 }
 
 EXPORT int fflush_unlocked(FILE *f)
@@ -1000,17 +973,7 @@ EXPORT int fflush_unlocked(FILE *f)
     COUNTED(fflush_unlocked);
     if (!TAKEN)
         return real.fflush_unlocked(f);
-    if (f == NULL)
-        return ELSEWHERE(real.fflush_unlocked, (f));
-    struct call call = begin_call(f, false, &counts), *c = &call;
-    int value = EOF;
-    switch (to_write(c, flush)) {
-    case HERE: value = CALL_HERE(c, real.fflush_unlocked(f)); break;
-    case THERE: value = CALL_THERE(c, real.fflush_unlocked, (f)); break;
-    default: break;
-    }
-    end_call(c);
-    return value;
+    return f != NULL ? flush_stream(f, false, &counts) : ELSEWHERE(real.fflush_unlocked, (f));
 }
 
 EXPORT void _flushlbf(void)
@@ -1091,28 +1054,13 @@ static int do_wide_print(FILE *f, int flag, const wchar_t *format, va_list args,
     end_call(c);
     return done;
 }
-#undef PRINTS
-#define PRINTS(name, v_name, params, v_params, file, flag) \
-    EXPORT int name params \
-    { \
-        COUNTED(name); \
-        va_list args; \
-        va_start(args, format); \
-        int n = TAKEN ? do_wide_print(file, flag, format, args, &counts) : wide_print_in_libc(file, flag, format, args); \
-        va_end(args); \
-        return n; \
-    } \
-    EXPORT int v_name v_params \
-    { \
-        COUNTED(name); \
-        return TAKEN ? do_wide_print(file, flag, format, args, &counts) : wide_print_in_libc(file, flag, format, args); \
-    }
-PRINTS(fwprintf, vfwprintf, (FILE *f, const wchar_t *format, ...), (FILE *f, const wchar_t *format, va_list args), f, -1)
-PRINTS(wprintf, vwprintf, (const wchar_t *format, ...), (const wchar_t *format, va_list args), stdout, -1)
-PRINTS(__fwprintf_chk, __vfwprintf_chk, (FILE *f, int flag, const wchar_t *format, ...),
+#define WIDE_TEXTS(...) PRINTS(do_wide_print, wide_print_in_libc, __VA_ARGS__)
+WIDE_TEXTS(fwprintf, vfwprintf, (FILE *f, const wchar_t *format, ...), (FILE *f, const wchar_t *format, va_list args), f, -1)
+WIDE_TEXTS(wprintf, vwprintf, (const wchar_t *format, ...), (const wchar_t *format, va_list args), stdout, -1)
+WIDE_TEXTS(__fwprintf_chk, __vfwprintf_chk, (FILE *f, int flag, const wchar_t *format, ...),
     (FILE *f, int flag, const wchar_t *format, va_list args), f, flag)
-PRINTS(__wprintf_chk, __vwprintf_chk, (int flag, const wchar_t *format, ...), (int flag, const wchar_t *format, va_list args),
-    stdout, flag)
+WIDE_TEXTS(__wprintf_chk, __vwprintf_chk, (int flag, const wchar_t *format, ...),
+    (int flag, const wchar_t *format, va_list args), stdout, flag)
 
 /* Opening and closing */
 
