@@ -159,8 +159,8 @@ static struct user *user_of(const void *address)
     dl_iterate_phdr(find_user, &s);
     if ((u = calloc(1, sizeof *u)) == NULL)
         die("no memory");
-    /* Not of a library: code that was made at run time. */
-    u->code_and_data = s.found ? s.range : (struct range){(uintptr_t)address, 1};
+    /* Not of a library: code that was made at run time, in a page of its own. */
+    u->code_and_data = s.found ? s.range : (struct range){(uintptr_t)address & -(uintptr_t)4096, 4096};
     u->library = s.found && s.name[0] != 0 ? dlopen(s.name, RTLD_LAZY | RTLD_NOLOAD) : NULL; /* stays where it is from now on */
     u->next = first;
     while (!atomic_compare_exchange_weak(&users, &u->next, u))
