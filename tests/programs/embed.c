@@ -492,6 +492,41 @@ GO_TEST(one_in_a_page_fault_stops_with_the_world)
     }
 }
 
+/* Computes for a while, in which it may lend its P, and blocks without saying so. */
+static void compute_and_block(void *arg)
+{
+    (void)arg;
+    while (!GET(stop)) {
+        int64_t until = clock_now() + 1 * MS;
+        while (clock_now() < until && !GET(stop))
+            ADD(counted, 1);
+        nap(1 * MS);
+    }
+}
+
+/* The stopper, back from its sleep, has the P on loan from a goroutine that blocks. That goroutine must not go on for long
+ * in the stopped world. */
+GO_TEST(a_lender_stops_with_the_world)
+{
+    int i;
+    gs_g *g;
+    SET(stop, 0);
+    g = go_ref(compute_and_block, NULL);
+    for (i = 0; i < 100; i++) {
+        long before, later;
+        CHECK_EQ(gs_sleep(1 * MS + i * 10 * US), 0);
+        CHECK_EQ(gs_stop_the_world(), 0);
+        do {
+            before = GET(counted);
+            nap(3 * MS);
+            later = GET(counted);
+        } while (before != later);
+        CHECK_EQ(gs_start_the_world(), 0);
+    }
+    SET(stop, 1);
+    join(g);
+}
+
 GO_TEST(those_that_have_not_run_yet_are_seen_with_their_argument)
 {
     uint64_t me = gs_id(gs_self());

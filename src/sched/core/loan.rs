@@ -163,7 +163,9 @@ pub fn end_if_long(rt: &Runtime, p: PRef, now: i64) -> bool {
     false
 }
 
-/// Whether the M has a P on loan to another M, which returns it soon or which [`end_if_long`] takes care of.
+/// Whether the M has a P on loan to another M, which returns the P soon, or which [`end_if_long`] takes care of. While the
+/// world is stopped neither happens.
 pub fn is_lending(rt: &Runtime, m: MRef) -> bool {
-    claim::lent_p(m.claim.load(Ordering::Relaxed)).is_some_and(|p| rt.p(p).loan.is_open())
+    !world::is_stopping()
+        && claim::lent_p(m.claim.load(Ordering::Relaxed)).is_some_and(|p| rt.p(p).loan.is_open())
 }

@@ -262,7 +262,7 @@ impl Sysmon {
     /// Sleeps until the next check. `gangs`: when a gang must be looked at, in ns.
     fn sleep(&self, rt: &Runtime, note: u32, now: i64, gangs: i64) {
         let next = self.seen.iter().map(|s| s.next).min().unwrap_or(i64::MAX);
-        let next = next.min(next_timer(rt)).min(next_placed(rt)).min(gangs);
+        let next = next.min(next_wake_up(rt)).min(gangs);
         let until = next.min(self.poller.next()).max(now + SHORTEST);
         let until = until.min(now + self.delay);
         rt.sysmon.next_check_at(until);
@@ -340,7 +340,7 @@ fn check_all(rt: &Runtime, seen: &mut [WatchedP], strays: &mut Strays, now: i64)
     if !is_forking() {
         strays.check(rt, now);
     }
-    if next_timer(rt).min(next_placed(rt)) <= now {
+    if next_wake_up(rt) <= now {
         if is_forking() {
             // No thread is made now. `wake_one` would wake sysmon for its next check at once, over and over.
             rt.ms_wanted.store(true, Ordering::SeqCst);
@@ -349,6 +349,11 @@ fn check_all(rt: &Runtime, seen: &mut [WatchedP], strays: &mut Strays, now: i64)
         }
     }
     acted
+}
+
+/// When sysmon must wake an M for a timer or a task, in ns; `i64::MAX`: for none, or the world is stopped.
+fn next_wake_up(rt: &Runtime) -> i64 {
+    if world::is_stopping() { i64::MAX } else { next_timer(rt).min(next_placed(rt)) }
 }
 
 /// When sysmon must look at timers of P's that no M runs, in ns. The timer watcher, which sleeps until the first timer of
