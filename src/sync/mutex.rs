@@ -143,7 +143,7 @@ impl Mutex {
                 }
             }
             waiter.tag.set(since as u64);
-            waiter.elem.set(Haste::of_caller().to_word());
+            waiter.elem.set(Haste::of_caller().into_word());
             // SAFETY: the lock is held; `unlock` releases it.
             let cause = unsafe { block.park_inline(unlock, &raw const self.lock as usize) };
             if cause != Cause::Woken {

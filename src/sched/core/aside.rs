@@ -42,7 +42,7 @@ impl Aside {
     #[cold]
     pub fn stack_is_free(&self, p: PRef) {
         for task in [&self.default_stacks, &self.other_stacks].into_iter().filter_map(Fifo::pop) {
-            match priority_of(task) {
+            match priority_of(&task) {
                 priority::NORMAL => ready::push_shared(p, task),
                 other => drop(rt().push_quietly(p.node as usize, task, other)),
             }
@@ -69,7 +69,8 @@ impl Aside {
         let mut some = false;
         let mut try_again = |queue: &Fifo| {
             if let Some(task) = queue.pop() {
-                rt.push(rt.any_node(), task, priority_of(task));
+                let priority = priority_of(&task);
+                rt.push(rt.any_node(), task, priority);
                 some = true;
             }
         };
@@ -84,7 +85,7 @@ impl Aside {
     }
 }
 
-fn priority_of(task: Task) -> i8 {
+fn priority_of(task: &Task) -> i8 {
     match task.kind() {
         TaskKind::Goroutine(g) => g.priority.get(),
         TaskKind::Newborn(_) => priority::NORMAL,

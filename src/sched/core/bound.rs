@@ -44,7 +44,7 @@ pub fn may_run(m: MRef, g: GRef) -> bool {
 }
 
 /// Whether the task is for this M and no other: a goroutine that is bound to it, or begins in its group.
-pub fn is_own(m: MRef, task: Task) -> bool {
+pub fn is_own(m: MRef, task: &Task) -> bool {
     let TaskKind::Goroutine(g) = task.kind() else { return false };
     let is_bound = g.has(flags::BOUND) && g.bound_m.get() == m.as_ptr().cast_const();
     is_bound || (g.has(flags::GROUP) && group::may_begin(m, g))
@@ -179,8 +179,8 @@ pub fn pass_on(m: MRef, g: GRef) {
 
 /// Moves a task away from the M of an attached thread. If the task's goroutine computed there, and the preemption
 /// signal stopped it, the goroutines that are bound to the thread could not run meanwhile. The task goes to another M
-/// with the P of `m`, or waits aside for a thread. False: there is no other M, and never will be.
-pub fn move_away(m: MRef, task: Task) -> bool {
+/// with the P of `m`, or waits aside for a thread. Gives the task back if there is no other M, and never will be.
+pub fn move_away(m: MRef, task: Task) -> Result<(), Task> {
     let rt = rt();
     let node = m.p().node as usize;
     let mut nodes = rt.nodes_from(node);
@@ -191,10 +191,10 @@ pub fn move_away(m: MRef, task: Task) -> bool {
             hooks::idle(m);
             give(other, Some(release_p(m)), Some(task), false);
         }
-        None if rt.lacks_threads.load(Ordering::Relaxed) && rt.own_ms() == 0 => return false,
+        None if rt.lacks_threads.load(Ordering::Relaxed) && rt.own_ms() == 0 => return Err(task),
         None => rt.aside.wait_for_thread(task),
     }
-    true
+    Ok(())
 }
 
 /// Moves the goroutine, which avoids the thread of `m` (see `avoids`), to another M, with the P of `m`. If no M is
@@ -206,9 +206,9 @@ fn move_off(m: MRef, g: GRef) {
         let mut nodes = rt.nodes_from(m.p().node as usize);
         nodes.find_map(|n| n.pop_idle_m_that(|m| !avoids(g, m)))
     };
-    let give_it = |other| give(other, Some(release_p(m)), Some(task), false);
+    let give_to = |other, task| give(other, Some(release_p(m)), Some(task), false);
     if let Some(other) = find().or_else(|| new_m(rt, m.p().node as usize)) {
-        return give_it(other);
+        return give_to(other, task);
     }
     // A newborn that is pinned, or a goroutine that locks the thread, is bound to the thread from now on. A goroutine
     // that begins a call only blocks the thread.
@@ -221,7 +221,7 @@ fn move_off(m: MRef, g: GRef) {
             return m.stash.set(Some(task));
         }
         if let Some(other) = find() {
-            return give_it(other);
+            return give_to(other, task);
         }
         g.set_flag(flags::AVOID_PINNED, beside);
     }

@@ -173,15 +173,19 @@ fn next_task(m: MRef) -> Option<Task> {
 /// The goroutine that the M runs next, for a task that it has taken. `None`: the task is for another M, or waits for a
 /// stack.
 #[inline(always)]
-fn make_current(m: MRef, task: Task) -> Option<GRef> {
+fn make_current(m: MRef, mut task: Task) -> Option<GRef> {
+    if let TaskKind::Goroutine(g) = task.kind()
+        && !may_run(m, g)
+    {
+        hooks::leave_entered(m);
+        hooks::idle(m);
+        bound::pass_on(m, g);
+        return None;
+    }
+    if m.is_attached() && !is_own(m, &task) {
+        task = bound::move_away(m, task).err()?;
+    }
     match task.kind() {
-        TaskKind::Goroutine(g) if !may_run(m, g) => {
-            hooks::leave_entered(m);
-            hooks::idle(m);
-            bound::pass_on(m, g);
-            None
-        }
-        _ if m.is_attached() && !is_own(m, task) && bound::move_away(m, task) => None,
         TaskKind::Goroutine(g) if g.has(flags::UNBORN) && stacks::equip(m, g).is_none() => {
             rt().aside.wait_for_stack(task, g.stack_class.get().is_none());
             None

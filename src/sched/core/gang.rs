@@ -96,14 +96,14 @@ pub fn leave(rt: &Runtime, g: GRef) {
 
 /// Puts a member that is ready into its gang's queue, and wakes no M.
 pub fn push_quietly(rt: &Runtime, task: Task) {
-    let gang = gang_of(task);
+    let gang = gang_of(&task);
     rt.gangs.ready.fetch_add(1, Ordering::Relaxed);
     gang.ready.push(task);
 }
 
 /// [`push_quietly`], and makes sure that a P takes the task if it is the gang's turn, or no other gang's.
 pub fn push(rt: &Runtime, task: Task) {
-    let gang = gang_of(task);
+    let gang = gang_of(&task);
     push_quietly(rt, task);
     // Pairs with the fences in `linger`, `fill` and `activate`: either these see the task, or this thread sees that a P
     // lingers, fills or has a turn.
@@ -119,7 +119,7 @@ pub fn push(rt: &Runtime, task: Task) {
     }
 }
 
-fn gang_of(task: Task) -> &'static Gang {
+fn gang_of(task: &Task) -> &'static Gang {
     match task.kind() {
         // SAFETY: gangs stay mapped.
         TaskKind::Goroutine(g) => unsafe { g.gang.get().as_ref() }.expect("a member has a gang"),

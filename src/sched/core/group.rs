@@ -243,31 +243,30 @@ pub fn submit(m: Option<MRef>, g: GRef) {
 /// member, with the P of `m` if that member sleeps.
 pub fn pass_on(m: MRef, g: GRef) {
     let (rt, group, task) = (rt(), of_g(g), Task::goroutine(g));
-    let give = |member| start::give(member, Some(release_p(m)), Some(task), false);
-    if let Some(member) = group.members().find(|&other| take_idle(rt, other)) {
-        return give(member);
-    }
-    if let Some(member) = group.another(rt, m) {
-        return give(member);
+    let idle = group.members().find(|&other| take_idle(rt, other));
+    if let Some(member) = idle.or_else(|| group.another(rt, m)) {
+        return start::give(member, Some(release_p(m)), Some(task), false);
     }
     // The shortest queue. With the lock held the member doesn't leave before it has the task.
-    let member = ALL.with(|_| {
-        let member = group.members().min_by_key(|m| m.pinned.len())?;
-        member.pinned.push(task);
-        Some(member)
+    let pushed = ALL.with(|_| match group.members().min_by_key(|m| m.pinned.len()) {
+        Some(member) => {
+            member.pinned.push(task);
+            Ok(member)
+        }
+        None => Err(task),
     });
-    match member {
+    match pushed {
         // If that member is awake, another member that sleeps gets the P and takes the task from it: a member that has
         // gone to sleep meanwhile, or a locked member. A member that is about to sleep finds the task (`has_work`), after
         // the fence that pairs with that in `wake_owner`.
-        Some(member) => {
+        Ok(member) => {
             let _ = bound::wake_owner(m, member)
                 || group.others(member).any(|other| bound::wake_owner(m, other));
         }
-        None if group.is_for_runners_only() => group.wait_for_runner(task),
+        Err(task) if group.is_for_runners_only() => group.wait_for_runner(task),
         // At the limit of threads there may never be a thread other than this one.
-        None if group.add_current(m) => m.stash.set(Some(task)),
-        None => rt.aside.wait_for_thread(task),
+        Err(task) if group.add_current(m) => m.stash.set(Some(task)),
+        Err(task) => rt.aside.wait_for_thread(task),
     }
 }
 

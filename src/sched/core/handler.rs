@@ -142,7 +142,7 @@ fn wait_here(m: MRef, lost: *const P, publish: impl FnOnce(GRef)) -> bool {
     // The handler sleeps here, and holds nothing: signals of the host need not wait for the P.
     let (context, signal) = (m.context.get(), rt().preempt_signal);
     // The goroutine comes back with a P, or without one: see `let_go`.
-    while m.stash.get().is_none() && m.p.get().is_null() {
+    while !m.has_stash() && m.p.get().is_null() {
         stop::wait_for_gift(m, || {
             // SAFETY: `on_signal` was given this context, and has not returned.
             unsafe { signal::let_others_through(context, signal, || m.sleep(-1)) };
@@ -202,7 +202,7 @@ const NEAR: usize = 8;
 #[must_use]
 pub fn next_waiting(node: &Node, p: PRef) -> Option<Task> {
     let cpu = p.freed_cpu.load(Ordering::Relaxed);
-    let is_near = |task: &Task| with_its_m(*task).0.cpu.load(Ordering::Relaxed) == cpu;
+    let is_near = |task: &Task| its_m(task).cpu.load(Ordering::Relaxed) == cpu;
     node.preempted.pop_if(has_waited).or_else(|| node.preempted.pop_among(NEAR, is_near))
 }
 
@@ -389,9 +389,14 @@ pub fn let_go(m: MRef, task: Task) {
 
 /// A goroutine that waits in the handler, with the M that it waits on.
 pub fn with_its_m(task: Task) -> (MRef, Task) {
+    (its_m(&task), task)
+}
+
+/// The M that a goroutine in the handler waits on.
+fn its_m(task: &Task) -> MRef {
     match task.kind() {
         // SAFETY: a goroutine that waits in the handler is bound to an M, and M's stay mapped.
-        TaskKind::Goroutine(g) => (unsafe { MRef::from_ptr(g.bound_m.get()) }, task),
+        TaskKind::Goroutine(g) => unsafe { MRef::from_ptr(g.bound_m.get()) },
         TaskKind::Newborn(_) => unreachable!("what has not run was not preempted"),
     }
 }

@@ -140,7 +140,7 @@ impl Found {
     pub(super) fn into_inbox(self, p: PRef) {
         for batch in [self.writes, self.reads, self.accepts] {
             push_each(batch, |task| {
-                if !p.inbox.try_push(task) {
+                if let Err(task) = p.inbox.try_push(task) {
                     ready::push_global(task, priority::NORMAL);
                 }
             });
@@ -160,7 +160,7 @@ fn push_each(mut batch: Batch, push: impl Fn(Task)) {
             ready::measure_wait(g, time::now());
         }
         n += 1;
-        if !ready::ready_if_special(task) {
+        if !ready::ready_if_special(&task) {
             push(task);
         }
     }

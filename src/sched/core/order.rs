@@ -399,7 +399,8 @@ pub fn fetch_next_shared(p: PRef, taken: &Taken) {
 pub fn fetch(first: usize, second: usize) {
     arch::prefetch(second);
     // SAFETY: the word is 0 or a task. The task may have left the ring already, but its memory stays mapped.
-    if let Some(TaskKind::Goroutine(g)) = unsafe { Task::from_word(first) }.map(Task::kind) {
+    if let Some(TaskKind::Goroutine(g)) = unsafe { Task::from_word(first) }.as_ref().map(Task::kind)
+    {
         g.fetch_stack();
     }
 }

@@ -141,7 +141,7 @@ impl Haste {
     }
 
     /// As a word, for [`Waiter::elem`]; `from_word` reads it back.
-    pub fn to_word(self) -> *mut u8 {
+    pub fn into_word(self) -> *mut u8 {
         self.0 as *mut u8
     }
 

@@ -34,7 +34,7 @@ pub fn is_special(g: GRef, migrates: bool) -> bool {
 }
 
 /// Makes the goroutine ready if it belongs in a special queue. False: it doesn't, so the caller chooses the queue.
-pub fn ready_if_special(task: Task) -> bool {
+pub fn ready_if_special(task: &Task) -> bool {
     match task.kind() {
         TaskKind::Goroutine(g) if is_special(g, rt().debug.migrate) => {
             ready(g, When::Soon);
@@ -76,10 +76,10 @@ fn push_ready(p: PRef, g: GRef, when: When) {
 fn set_runnext(p: PRef, task: Task) {
     if p.runnext.load(Ordering::Relaxed) == 0 {
         // Thieves only take something out. Release: pairs with a thief's Acquire, which then sees the goroutine.
-        p.runnext.store(task.to_word(), Ordering::Release);
+        p.runnext.store(task.into_word(), Ordering::Release);
     } else {
         // Release: as above. Acquire: pairs with the Release that stored the former successor, which is pushed below.
-        let before = p.runnext.swap(task.to_word(), Ordering::AcqRel);
+        let before = p.runnext.swap(task.into_word(), Ordering::AcqRel);
         // SAFETY: it holds a task or 0.
         if let Some(before) = unsafe { Task::from_word(before) } {
             push_private(p, before);
@@ -119,14 +119,14 @@ fn ready_from_outside(g: GRef) {
     // The runtime stays until the goroutine has ended.
     let _inside = Inside::enter_if_there();
     let rt = rt();
-    let (task, prio) = (Task::goroutine(g), g.priority.get());
+    let (mut task, prio) = (Task::goroutine(g), g.priority.get());
     let home = g.last_p.get() as usize;
     measure_wait(g, time::now());
     if prio == priority::NORMAL && home < rt.procs() {
         let p = rt.p(home);
-        if p.inbox.try_push(task) {
-            event_added(rt, p);
-            return;
+        match p.inbox.try_push(task) {
+            Ok(()) => return event_added(rt, p),
+            Err(back) => task = back,
         }
     }
     push_global(task, prio);
@@ -155,9 +155,9 @@ pub fn push_to_node(node: usize, task: Task, prio: i8) {
     if let Some(p) = idle_p() {
         return start::start_with(rt, p, task);
     }
-    if prio != priority::NORMAL || !n.place(task) {
-        rt.push(node, task, prio);
-        return;
+    let placed = if prio == priority::NORMAL { n.place(task) } else { Err(task) };
+    if let Err(task) = placed {
+        return rt.push(node, task, prio);
     }
     // Pairs with the fence in `make_idle`: either the M that makes a P idle just now finds the task, or this thread
     // finds the P.
@@ -178,10 +178,9 @@ pub fn push_root(task: Task) {
     if rt.take_idle_p(p) {
         return start::start_with(rt, p, task);
     }
-    if p.inbox.try_push(task) {
-        work_added(Some(p), p.node as usize);
-    } else {
-        push_global(task, priority::NORMAL);
+    match p.inbox.try_push(task) {
+        Ok(()) => work_added(Some(p), p.node as usize),
+        Err(task) => push_global(task, priority::NORMAL),
     }
 }
 
@@ -199,8 +198,9 @@ pub fn push_global(task: Task, prio: i8) {
 /// would leave the task to the P (`P::keeps`).
 #[inline(always)]
 pub fn push_private(p: PRef, task: Task) {
+    let is_told = !p.alone.get() && !p.keeps(&task);
     push_ring(p, &p.private, task);
-    if !p.alone.get() && !p.keeps(task) && !p.is_to_tell_later() {
+    if is_told && !p.is_to_tell_later() {
         work_added_on(p);
     }
 }
@@ -237,8 +237,7 @@ pub fn push_yielded(p: PRef, g: GRef) {
     if g.priority.get() != priority::NORMAL || p.migrates {
         return yield_special(p, g);
     }
-    let task = Task::goroutine(g);
-    if !p.shared.push(task.to_word()) {
+    if let Err(task) = Task::goroutine(g).offer(|word| p.shared.push(word)) {
         return yield_to_full(p, task);
     }
     if !p.alone.get() {
@@ -263,7 +262,7 @@ fn yield_special(p: PRef, g: GRef) {
 
 #[inline(always)]
 fn push_ring(p: PRef, ring: &Ring, task: Task) {
-    if !ring.push(task.to_word()) {
+    if let Err(task) = task.offer(|word| ring.push(word)) {
         overflow(p, ring, task);
     }
 }
@@ -279,7 +278,7 @@ fn overflow(p: PRef, ring: &Ring, task: Task) {
     ring.drain_half(|word| batch.push(task_of(word).expect("rings hold no zeros")));
     if batch.len() == 0 {
         // A thief copies what it has claimed, and may have lost its CPU: the places are free when it is done.
-        if !ring.push(task.to_word()) {
+        if let Err(task) = task.offer(|word| ring.push(word)) {
             rt().push_quietly(p.node as usize, task, priority::NORMAL);
         }
         return;
@@ -289,7 +288,7 @@ fn overflow(p: PRef, ring: &Ring, task: Task) {
         1 => rt.nodes[0].runq.push_batch(batch),
         _ => spread(rt, p.of_node(), batch),
     }
-    let pushed = ring.push(task.to_word());
+    let pushed = ring.push(task.into_word());
     debug_assert!(pushed, "half of the ring is free and only we push");
 }
 
@@ -337,7 +336,12 @@ impl Runtime {
         }
         let wanted = &self.nodes[node];
         let mut candidates = iter::once(&node).chain(&wanted.neighbours).cycle();
+        let mut task = Some(task);
+        let mut takes = |n: usize| {
+            task = task.take().and_then(|task| self.nodes[n].push(task, priority).err());
+            task.is_none()
+        };
         // This loop ends, because P 0's node is always open.
-        *candidates.find(|&&n| self.nodes[n].push(task, priority)).unwrap_or(&node)
+        *candidates.find(|&&n| takes(n)).unwrap_or(&node)
     }
 }

@@ -108,8 +108,8 @@ pub fn start_with(rt: &Runtime, p: PRef, task: Task) {
         Some(m) => give(m, Some(p), Some(task), false),
         None => {
             // In `Node::placed`, where other nodes don't find the task at once.
-            let kept = rt.nodes.len() > 1 && p.of_node().place(task);
-            if !kept && !p.inbox.try_push(task) {
+            let kept = if rt.nodes.len() > 1 { p.of_node().place(task) } else { Err(task) };
+            if let Err(task) = kept.or_else(|task| p.inbox.try_push(task)) {
                 ready::push_global(task, priority::NORMAL);
             }
             start_m(rt, p, false);

@@ -60,7 +60,7 @@ pub fn choose_early(m: MRef) -> Option<GRef> {
         Some(task) => task,
         None => next_direct(m, p)?,
     };
-    let Some(g) = direct(m, p, task) else {
+    let Some(g) = direct(m, p, &task) else {
         m.stash.set(Some(task));
         return None;
     };
@@ -286,7 +286,7 @@ impl Away {
 fn context_of(m: MRef, next: Option<Task>) -> usize {
     if let Some(task) = next {
         // SAFETY: the task was taken from a queue of the P that the M holds.
-        if let Some(g) = direct(m, unsafe { m.must_p() }, task) {
+        if let Some(g) = direct(m, unsafe { m.must_p() }, &task) {
             m.curg.set(g.as_ptr());
             count(&m.switches, 1);
             return g.context.load(Ordering::Relaxed);
@@ -299,7 +299,7 @@ fn context_of(m: MRef, next: Option<Task>) -> usize {
 
 /// Prepares the task for the switch, if that needs nothing but the P.
 #[inline(always)]
-fn direct(m: MRef, p: PRef, task: Task) -> Option<GRef> {
+fn direct(m: MRef, p: PRef, task: &Task) -> Option<GRef> {
     match task.kind() {
         TaskKind::Goroutine(g) => {
             let needs_g0 = flags::UNBORN | flags::REMOTE | flags::HELD;

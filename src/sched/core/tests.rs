@@ -93,8 +93,8 @@ impl Stage {
 
     /// Which task it is, in the order in which they were made.
     fn name(&self, task: Option<Task>) -> Option<usize> {
-        let word = task?.to_word();
-        let word_of = |n: &Newborn| Task::newborn(NonNull::from(n)).to_word();
+        let word = task?.into_word();
+        let word_of = |n: &Newborn| Task::newborn(NonNull::from(n)).into_word();
         self.tasks.iter().position(|n| word_of(n) == word)
     }
 
@@ -111,6 +111,12 @@ fn has_run(s: &Stage) -> Task {
     let g = unsafe { GRef::from_non_null(s.rt.nodes[0].gs.get().expect("memory")) };
     g.context.store(1, Ordering::Relaxed);
     Task::goroutine(g)
+}
+
+/// A task to queue once more. Nothing runs it, so it may be in several places.
+fn again(task: &Task) -> Task {
+    // SAFETY: the word is a task's, and nothing runs it.
+    unsafe { Task::from_word(task.word()) }.expect("a task")
 }
 
 fn put_descriptor(s: &Stage, task: Task) {
@@ -135,15 +141,15 @@ fn b7_n4_queues_are_searched_from_near_to_far() {
         assert_ne!(own.node, far.node);
         let (near, remote) = (own.of_node(), far.of_node());
         let put: [&dyn Fn(Task); 9] = [
-            &|t| own.runnext.store(t.to_word(), Ordering::Relaxed),
-            &|t| assert!(own.private.push(t.to_word())),
-            &|t| assert!(own.shared.push(t.to_word())),
+            &|t| own.runnext.store(t.into_word(), Ordering::Relaxed),
+            &|t| assert!(own.private.push(t.into_word())),
+            &|t| assert!(own.shared.push(t.into_word())),
             &|t| near.runq.push(t),
-            &|t| assert!(sibling.shared.push(t.to_word())),
+            &|t| assert!(sibling.shared.push(t.into_word())),
             &|t| remote.runq.push(t),
-            &|t| assert!(far.shared.push(t.to_word())),
-            &|t| assert!(near.push(t, priority::LOW)),
-            &|t| assert!(near.push(t, priority::IDLE)),
+            &|t| assert!(far.shared.push(t.into_word())),
+            &|t| assert!(near.push(t, priority::LOW).is_ok()),
+            &|t| assert!(near.push(t, priority::IDLE).is_ok()),
         ];
         for place in put {
             place(s.task());
@@ -164,7 +170,7 @@ fn s3_a_thief_takes_half_and_the_oldest_first() {
         let room = s.p(0).private.room();
         for _ in 0..8 {
             let t = s.task();
-            assert!(s.p(1).private.push(t.to_word()));
+            assert!(s.p(1).private.push(t.into_word()));
         }
         assert_eq!(s.find(), Some(0));
         assert_eq!([0, 1].map(|p| room - s.p(p).private.room()), [3, 4]);
@@ -232,8 +238,7 @@ fn s3_a_thief_leaves_few_goroutines_to_a_quick_p() {
     Stage::set(2, "flat", |s| {
         let (thief, victim, newborn) = (s.p(0), s.p(1), s.task());
         let gs: Vec<_> = (0..9).map(|_| has_run(s)).collect();
-        let push =
-            |n: usize| gs[..n].iter().for_each(|g| assert!(victim.private.push(g.to_word())));
+        let push = |n: usize| gs[..n].iter().for_each(|g| assert!(victim.private.push(g.word())));
         let steals = |last| {
             let stolen = steal_from(thief, victim, last).is_some();
             [thief, victim].iter().for_each(|p| while p.private.pop_back(true).is_some() {});
@@ -248,27 +253,27 @@ fn s3_a_thief_leaves_few_goroutines_to_a_quick_p() {
         victim.attention.store(0, Ordering::Relaxed);
         victim.set_quick(true);
         push(2);
-        assert!(work_anywhere(s.rt) && !work_for_thieves(s.rt, 0) && victim.keeps(gs[0]));
+        assert!(work_anywhere(s.rt) && !work_for_thieves(s.rt, 0) && victim.keeps(&gs[0]));
         assert!(!steals(true));
         // Many goroutines, or a newborn among them.
         push(9);
-        assert!(work_for_thieves(s.rt, 0) && !victim.keeps(gs[0]));
+        assert!(work_for_thieves(s.rt, 0) && !victim.keeps(&gs[0]));
         assert!(steals(false));
         push(2);
-        assert!(victim.private.push(newborn.to_word()));
-        assert!(work_for_thieves(s.rt, 0) && !victim.keeps(newborn));
+        assert!(victim.private.push(newborn.word()));
+        assert!(work_for_thieves(s.rt, 0) && !victim.keeps(&newborn));
         assert!(steals(false));
         // One of them hasn't begun.
         let TaskKind::Goroutine(first) = gs[0].kind() else { unreachable!("it is one") };
         first.context.store(0, Ordering::Relaxed);
         push(2);
-        assert!(work_for_thieves(s.rt, 0) && !victim.keeps(gs[0]) && victim.keeps(gs[1]));
+        assert!(work_for_thieves(s.rt, 0) && !victim.keeps(&gs[0]) && victim.keeps(&gs[1]));
         assert!(steals(false));
         first.context.store(1, Ordering::Relaxed);
         // It is asked for something; its M is in a system call; it isn't quick any more.
         push(2);
         victim.attention.store(attention::GANG, Ordering::Relaxed);
-        assert!(work_for_thieves(s.rt, 0) && !victim.keeps(gs[0]));
+        assert!(work_for_thieves(s.rt, 0) && !victim.keeps(&gs[0]));
         victim.attention.store(0, Ordering::Relaxed);
         assert!(!work_for_thieves(s.rt, 0));
         assert!(!steals(true));
@@ -277,12 +282,12 @@ fn s3_a_thief_leaves_few_goroutines_to_a_quick_p() {
         assert!(work_for_thieves(s.rt, 0));
         assert!(victim.take_back(s.m));
         victim.set_quick(false);
-        assert!(work_for_thieves(s.rt, 0) && !victim.keeps(gs[0]));
+        assert!(work_for_thieves(s.rt, 0) && !victim.keeps(&gs[0]));
         assert!(steals(true));
         victim.attention.store(attention::STOP, Ordering::Relaxed);
         victim.become_idle();
         victim.become_stopped();
-        gs.iter().for_each(|g| put_descriptor(s, *g));
+        gs.into_iter().for_each(|g| put_descriptor(s, g));
     });
 }
 
@@ -295,7 +300,7 @@ fn w1_one_decision_in_61_begins_with_the_global_queue() {
         // Number 53 is another queue's turn.
         for tick in (1..=GLOBAL).filter(|t| !t.is_multiple_of(OTHERS)) {
             at_tick(s.p(0), tick - 1);
-            assert!(s.p(0).private.push(local.to_word()));
+            assert!(s.p(0).private.push(local.word()));
             let taken = s.name(next_local(s.m, s.p(0)));
             assert_eq!(taken, Some(if tick == GLOBAL { 0 } else { 1 }), "decision {tick}");
         }
@@ -310,7 +315,7 @@ fn goroutines_that_hand_over_share_one_turn_which_the_clock_ends() {
         let p = s.p(0);
         p.of_node().runq.push(global);
         let decide_after = |began: i64| {
-            p.runnext.store(local.to_word(), Ordering::Relaxed);
+            p.runnext.store(local.word(), Ordering::Relaxed);
             at_tick(p, GLOBAL - 1);
             p.pace.turn.set(GLOBAL.wrapping_sub(p.inherited.load(Ordering::Relaxed)));
             p.pace.turn_seen_at.set(began);
@@ -332,7 +337,7 @@ fn turns_that_begin_anew_keep_the_other_queues_waiting_for_a_while_only() {
         let p = s.p(0);
         p.of_node().low.push(low);
         let decide = |n: u32| {
-            p.runnext.store(local.to_word(), Ordering::Relaxed);
+            p.runnext.store(local.word(), Ordering::Relaxed);
             at_tick(p, n * GLOBAL - 1);
             read_clock_next(p);
             s.name(next_local(s.m, p))
@@ -366,7 +371,7 @@ fn a_p_that_answers_a_request_to_end_its_turn_begins_a_new_turn() {
         assert_ne!(answer(), p.turn());
         assert_eq!(s.name(s.m.stash.take()), Some(0));
         // The task in `runnext` doesn't inherit the turn.
-        p.runnext.store(next.to_word(), Ordering::Relaxed);
+        p.runnext.store(next.into_word(), Ordering::Relaxed);
         let turn = answer();
         assert_ne!(turn, p.turn());
         assert_eq!(s.name(next_local(s.m, p)), Some(1));
@@ -398,25 +403,25 @@ fn a_pair_that_hands_over_is_alone_only_while_all_queues_are_empty() {
         let (next, other) = (s.task(), s.task());
         let (p, m) = (s.p(0), s.m);
         let node = p.of_node();
-        p.runnext.store(next.to_word(), Ordering::Relaxed);
+        p.runnext.store(next.into_word(), Ordering::Relaxed);
         // Six turns of the other queues: each of them comes first once.
-        let turns = || (1..=6).find_map(|n| now_and_then(m, p, n * OTHERS)).map(Task::to_word);
+        let turns = || (1..=6).find_map(|n| now_and_then(m, p, n * OTHERS)).map(Task::into_word);
         assert!(order::nothing_waits(m, p) && !order::nothing_else(m, p));
         assert_eq!(turns(), None);
         let queues: [&dyn Fn(); 8] = [
-            &|| assert!(p.shared.push(other.to_word())),
-            &|| assert!(p.private.push(other.to_word())),
-            &|| assert!(p.inbox.try_push(other)),
-            &|| m.pinned.push(other),
-            &|| node.runq.push(other),
-            &|| node.high.push(other),
-            &|| node.low.push(other),
-            &|| assert!(node.place(other)),
+            &|| assert!(p.shared.push(other.word())),
+            &|| assert!(p.private.push(other.word())),
+            &|| assert!(p.inbox.try_push(again(&other)).is_ok()),
+            &|| m.pinned.push(again(&other)),
+            &|| node.runq.push(again(&other)),
+            &|| node.high.push(again(&other)),
+            &|| node.low.push(again(&other)),
+            &|| assert!(node.place(again(&other)).is_ok()),
         ];
         for push in queues {
             push();
             assert!(!order::nothing_waits(m, p) && !order::nothing_else(m, p));
-            assert_eq!(turns(), Some(other.to_word()));
+            assert_eq!(turns(), Some(other.word()));
             assert!(order::nothing_waits(m, p) && !order::nothing_else(m, p));
             assert_eq!(turns(), None);
         }
@@ -439,7 +444,7 @@ fn a_p_whose_goroutine_computes_serves_the_events_of_another_p() {
         s.m.curg.set(g.as_ptr());
         s.m.outside.store(m::OUTSIDE, Ordering::Relaxed);
         let take = || take_p(s.rt, home, time::now(), Heir::Taker);
-        assert!(home.inbox.try_push(event));
+        assert!(home.inbox.try_push(event).is_ok());
         p.seen_at(time::now());
         assert!(take().is_none(), "its goroutine has just begun");
         p.seen_at(time::now() - 2 * WAKE_UP);
@@ -459,7 +464,7 @@ fn a_p_whose_goroutine_computes_serves_the_events_of_another_p() {
         s.m.curg.set(ptr::null());
         s.m.p.set(ptr::null());
         acquire_p(s.m, p);
-        assert!(p.private.push(own.to_word()));
+        assert!(p.private.push(own.into_word()));
         assert_eq!((s.find(), s.find()), (Some(0), Some(1)));
         assert_eq!(p.serves.load(Ordering::Relaxed), 0);
     });
@@ -533,7 +538,7 @@ fn a_preempted_goroutine_does_not_get_a_p_on_loan() {
         let (p, task) = (s.p(0), has_run(s));
         let TaskKind::Goroutine(preempted) = task.kind() else { unreachable!("it is one") };
         preempted.left_at.set(time::now() - 2 * s.rt.slice);
-        p.of_node().preempted.push(task);
+        p.of_node().preempted.push(again(&task));
         assert!(loan::lend(p, time::now()));
         acquire_p(borrower, p);
         assert!(order::preempted_in_turn(p).is_none());
@@ -624,8 +629,8 @@ fn what_an_event_made_ready_runs_before_the_turn_is_over() {
     Stage::set(1, "flat", |s| {
         let (woken, local) = (s.task(), s.task());
         let p = s.p(0);
-        p.runnext.store(local.to_word(), Ordering::Relaxed);
-        assert!(p.private.push(woken.to_word()));
+        p.runnext.store(local.word(), Ordering::Relaxed);
+        assert!(p.private.push(woken.into_word()));
         p.pace.events.set(1);
         read_clock_next(p);
         assert_eq!((s.find(), s.find()), (Some(0), Some(1)));
@@ -637,8 +642,8 @@ fn what_an_event_made_ready_need_not_wait_until_others_end_a_turn_that_is_over()
     Stage::set(1, "flat", |s| {
         let (woken, local) = (s.task(), s.task());
         let p = s.p(0);
-        p.runnext.store(local.to_word(), Ordering::Relaxed);
-        assert!(p.private.push(woken.to_word()));
+        p.runnext.store(local.word(), Ordering::Relaxed);
+        assert!(p.private.push(woken.into_word()));
         p.pace.turn.set(1u32.wrapping_sub(p.inherited.load(Ordering::Relaxed)));
         p.pace.turn_seen_at.set(time::now() - TURN);
         // A direct switch and then g0 read the clock for the same decision.
@@ -656,11 +661,11 @@ fn what_came_by_the_inbox_runs_before_a_turn_that_began_meanwhile_is_over() {
     Stage::set(1, "flat", |s| {
         let (before, woken, local) = (s.task(), s.task(), s.task());
         let p = s.p(0);
-        assert!(p.shared.push(before.to_word()));
+        assert!(p.shared.push(before.into_word()));
         p.inbox.push(woken);
         p.unusual_at.store(10, Ordering::Relaxed);
         assert_eq!(s.find(), Some(0));
-        p.runnext.store(local.to_word(), Ordering::Relaxed);
+        p.runnext.store(local.word(), Ordering::Relaxed);
         at_tick(p, 0);
         read_clock_next(p);
         assert_eq!((s.find(), s.find()), (Some(1), Some(2)));
@@ -672,8 +677,8 @@ fn what_a_timer_has_put_into_runnext_runs_before_what_it_displaced() {
     Stage::set(1, "flat", |s| {
         let (woken, displaced) = (s.task(), s.task());
         let p = s.p(0);
-        p.runnext.store(woken.to_word(), Ordering::Relaxed);
-        assert!(p.private.push(displaced.to_word()));
+        p.runnext.store(woken.into_word(), Ordering::Relaxed);
+        assert!(p.private.push(displaced.into_word()));
         p.pace.fired.set(true);
         p.pace.set_events(1);
         read_clock_next(p);
@@ -687,12 +692,12 @@ fn the_global_queue_has_its_turn_beside_goroutines_that_hand_over() {
         let (global, local) = (s.task(), s.task());
         let p = s.p(0);
         p.of_node().runq.push(global);
-        p.runnext.store(local.to_word(), Ordering::Relaxed);
+        p.runnext.store(local.word(), Ordering::Relaxed);
         at_tick(p, SURELY - 1);
         read_clock_next(p);
         assert_eq!(s.name(next_local(s.m, p)), Some(0));
         // Their turn goes on.
-        assert_eq!((p.runnext.load(Ordering::Relaxed), p.shared.len()), (local.to_word(), 0));
+        assert_eq!((p.runnext.load(Ordering::Relaxed), p.shared.len()), (local.word(), 0));
         assert_eq!(s.find(), Some(1));
     });
 }
@@ -710,15 +715,15 @@ fn the_oldest_goroutine_has_its_turn_after_a_number_of_short_turns() {
             // The decision counts as a turn.
             p.pace.others_turn.set(p.turn().wrapping_add(1).wrapping_sub(turns));
             p.pace.others_wait_since.set(0);
-            p.runnext.store(newest.to_word(), Ordering::Relaxed);
+            p.runnext.store(newest.word(), Ordering::Relaxed);
             read_clock_next(p);
             next_local(s.m, p)
         };
-        assert!(p.private.push(newborn.to_word()));
-        assert!(decide_after(TURNS) == Some(newest));
-        assert!(p.private.pop_front(true).is_some() && p.private.push(oldest.to_word()));
-        assert!(decide_after(TURNS - 1) == Some(newest));
-        assert!(decide_after(TURNS) == Some(oldest));
+        assert!(p.private.push(newborn.into_word()));
+        assert!(decide_after(TURNS).as_ref() == Some(&newest));
+        assert!(p.private.pop_front(true).is_some() && p.private.push(oldest.word()));
+        assert!(decide_after(TURNS - 1).as_ref() == Some(&newest));
+        assert!(decide_after(TURNS).as_ref() == Some(&oldest));
         // Thieves find `newest`, and the next turns are counted from here.
         assert_eq!((p.runnext.load(Ordering::Relaxed), p.shared.len()), (0, 1));
         assert_eq!(p.turn().wrapping_sub(p.pace.others_turn.get()), 0);
@@ -735,17 +740,17 @@ fn a_preempted_goroutine_goes_on_where_a_cpu_is_about_to_be_free() {
         let tasks = [(); 4].map(|()| has_run(s));
         let ms = [(); 4].map(|()| s.rt.add_m(node.id).expect("memory"));
         let wait = |waits_since: [i64; 4], cpus: [u32; 4]| {
-            for (i, task) in tasks.into_iter().enumerate() {
+            for (i, task) in tasks.iter().enumerate() {
                 let TaskKind::Goroutine(g) = task.kind() else { unreachable!("it is one") };
                 g.bound_m.set(ms[i].as_ptr());
                 g.left_at.set(waits_since[i]);
                 ms[i].cpu.store(cpus[i], Ordering::Relaxed);
-                node.preempted.push(task);
+                node.preempted.push(again(task));
             }
         };
         let next = || {
             let task = handler::next_waiting(node, p);
-            tasks.iter().position(|&t| Some(t) == task)
+            tasks.iter().position(|t| Some(t) == task.as_ref())
         };
         let now = time::now();
         p.freed_cpu.store(7, Ordering::Relaxed);
@@ -755,7 +760,7 @@ fn a_preempted_goroutine_goes_on_where_a_cpu_is_about_to_be_free() {
         // A goroutine that has waited for a slice comes first.
         wait([now - s.rt.slice, now, now, now], [3, 7, 3, 3]);
         assert_eq!([(); 5].map(|()| next()), [Some(0), Some(1), Some(2), Some(3), None]);
-        tasks.iter().for_each(|task| put_descriptor(s, *task));
+        tasks.into_iter().for_each(|task| put_descriptor(s, task));
     });
 }
 
@@ -765,7 +770,7 @@ fn n5_the_private_queue_is_lifo_and_its_old_end_has_a_turn_too() {
     Stage::set(1, "flat", |s| {
         for _ in 0..3 {
             let t = s.task();
-            assert!(s.p(0).private.push(t.to_word()));
+            assert!(s.p(0).private.push(t.into_word()));
         }
         assert_eq!(s.find(), Some(2));
         let turn = (1..).map(|n| n * OTHERS).find(|t| 1 + t / OTHERS % 5 == 2).expect("it comes");
@@ -781,7 +786,7 @@ fn n8_the_private_queue_comes_before_the_shared_one_which_is_fifo() {
         for n in 0..4 {
             let t = s.task();
             let queue = if n < 2 { &s.p(0).shared } else { &s.p(0).private };
-            assert!(queue.push(t.to_word()));
+            assert!(queue.push(t.into_word()));
         }
         assert_eq!([(); 4].map(|()| s.find()), [Some(3), Some(2), Some(0), Some(1)]);
     });
@@ -1047,7 +1052,7 @@ fn a_node_that_loses_its_ps_loses_no_task() {
         let last = s.p(7).of_node().id;
         for prio in [priority::HIGH, priority::NORMAL, priority::LOW, priority::IDLE] {
             let t = s.task();
-            assert!(s.rt.nodes[last].push(t, prio));
+            assert!(s.rt.nodes[last].push(t, prio).is_ok());
         }
         s.rt.set_proc_count(1);
         let late = s.task();
@@ -1103,7 +1108,7 @@ fn decide_with_timers(timers: usize) -> (Vec<Option<usize>>, bool) {
         s.rt.idle.p_idle();
         node.add_idle_p(second);
 
-        let words: Vec<_> = (0..timers).map(|_| s.task().to_word()).collect();
+        let words: Vec<_> = (0..timers).map(|_| s.task().into_word()).collect();
         *WORDS.lock().expect("no test panics with the lock") = words;
         let timers: Vec<_> = (0..timers).map(|_| started(fire, 0)).collect();
         result.0.push(s.find());
@@ -1172,15 +1177,16 @@ fn n11_other_nodes_leave_a_node_for_a_while_what_was_spawned_for_it() {
         let placed = far.of_node();
         assert_ne!(own.node, far.node);
         let tasks: Vec<_> = (0..3).map(|_| s.task()).collect();
-        tasks.iter().for_each(|&t| assert!(placed.place(t)));
+        tasks.iter().for_each(|t| assert!(placed.place(again(t)).is_ok()));
         // Not before it is due, and the node's own P's take one at a time.
         assert!(placed.steal_placed(1_000_000_000).is_none());
         assert!(work_for_thieves(s.rt, far.node as usize) && work_anywhere(s.rt));
-        assert!(from_global(far) == Some(tasks[0]) && placed.placed() == 2);
-        assert!(placed.steal_placed(0) == Some(tasks[1]));
+        assert!(from_global(far).as_ref() == Some(&tasks[0]) && placed.placed() == 2);
+        assert!(placed.steal_placed(0).as_ref() == Some(&tasks[1]));
         // A node without P's gives it away.
         placed.open_queues(false, own.of_node());
-        assert!(!placed.place(tasks[0]) && own.of_node().runq.pop() == Some(tasks[2]));
+        assert!(placed.place(again(&tasks[0])).is_err());
+        assert!(own.of_node().runq.pop().as_ref() == Some(&tasks[2]));
         placed.open_queues(true, own.of_node());
     });
 }

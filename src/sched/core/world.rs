@@ -201,7 +201,7 @@ pub fn give_way(m: MRef, p: PRef) -> bool {
     if asked & STOP == 0 {
         forget_answered(rt());
     }
-    match m.stash.take().map(Task::kind) {
+    match m.stash.take().as_ref().map(Task::kind) {
         Some(TaskKind::Goroutine(g))
             if asked & (STOP | SLICE) != 0 && handler::is_interrupted(g) =>
         {

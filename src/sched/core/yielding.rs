@@ -98,7 +98,7 @@ fn take_turns(m: MRef, p: PRef, g: GRef) -> Option<Task> {
     {
         return None;
     }
-    let taken = p.shared.rotate(Task::goroutine(g).to_word())?;
+    let taken = p.shared.rotate(Task::goroutine(g).into_word())?;
     p.tick.store(tick, Ordering::Relaxed);
     fetch_next_shared(p, &taken);
     // SAFETY: rings hold tasks.

@@ -104,7 +104,7 @@ fn end_current(mut m: MRef) -> MRef {
     }
     let next = order::next_direct(m, p);
     m.returns_to.set(NOWHERE);
-    if let Some(TaskKind::Newborn(n)) = next.map(Task::kind)
+    if let Some(TaskKind::Newborn(n)) = next.as_ref().map(Task::kind)
         && g.stack_of_running().kind() == p.stack_kind
     {
         // The newborn gets this stack, which is warm: no switch at all.

@@ -336,6 +336,14 @@ impl M {
         self.own_affinity.set(ptr::null_mut());
     }
 
+    /// Whether a task waits in the stash.
+    pub fn has_stash(&self) -> bool {
+        let task = self.stash.take();
+        let is = task.is_some();
+        self.stash.set(task);
+        is
+    }
+
     /// Whether the M runs only goroutines that are bound to it: see `by_g0`.
     #[inline(always)]
     pub fn is_locked(&self) -> bool {

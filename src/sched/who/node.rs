@@ -149,9 +149,8 @@ impl Node {
         }
     }
 
-    /// Puts a task into the queue of its priority. False: the node has no P's that would take it.
-    #[must_use]
-    pub fn push(&self, task: Task, priority: i8) -> bool {
+    /// Puts a task into the queue of its priority. Gives it back if the node has no P's that would take it.
+    pub fn push(&self, task: Task, priority: i8) -> Result<(), Task> {
         self.queue(priority).try_push(task)
     }
 
@@ -166,8 +165,8 @@ impl Node {
         to.runq.push_batch(left);
     }
 
-    /// Puts a task into the queue of tasks that were spawned for this node. False: the node has no P's.
-    pub fn place(&self, task: Task) -> bool {
+    /// Puts a task into the queue of tasks that were spawned for this node. Gives it back if the node has no P's.
+    pub fn place(&self, task: Task) -> Result<(), Task> {
         if self.placed.is_empty() {
             self.placed_at.store(time::now(), Ordering::Relaxed);
         }

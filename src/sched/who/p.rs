@@ -386,7 +386,7 @@ impl P {
     pub fn oldest_has_run(&self, n: u32) -> bool {
         // SAFETY: the word is 0 or a task. The task may have left the ring already, but its memory stays mapped.
         let task = unsafe { Task::from_word(self.private.oldest(n)) };
-        task.is_some_and(Task::has_run)
+        task.is_some_and(|task| task.has_run())
     }
 
     /// Whether thieves leave the P its private work: a few goroutines, to which the P gets
@@ -395,10 +395,10 @@ impl P {
         self.is_quick() && self.status() == PStatus::Running && self.has_few_goroutines()
     }
 
-    /// Owner: whether no M must be woken for a task that has just been added to the P's private work.
+    /// Owner: whether no M must be woken for a task that is about to be added to the P's private work.
     #[inline(always)]
-    pub fn keeps(&self, task: Task) -> bool {
-        self.is_quick() && task.has_run() && self.private.len() <= FEW
+    pub fn keeps(&self, task: &Task) -> bool {
+        self.is_quick() && task.has_run() && self.private.len() < FEW
     }
 
     /// Owner, on g0: runs `f`, during which no M is woken for what is added to the private work. The second result:

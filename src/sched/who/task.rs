@@ -41,8 +41,8 @@ pub struct Newborn {
 unsafe impl Pooled for Newborn {}
 
 /// An entry of a run queue: a pointer, its lowest bit set for a newborn. The thread that takes it out of the queue owns
-/// it.
-#[derive(Clone, Copy, PartialEq, Eq)]
+/// it. A task is neither copied nor cloned: who queues a task, or runs it, has it no more.
+#[derive(PartialEq, Eq)]
 #[must_use = "a task that is dropped never runs"]
 pub struct Task(NonZeroUsize);
 
@@ -66,24 +66,36 @@ impl Task {
 
     /// The word that lock-free queues keep; never 0.
     #[inline(always)]
-    pub fn to_word(self) -> usize {
+    pub fn into_word(self) -> usize {
+        self.word()
+    }
+
+    /// Offers the word to a lock-free queue; gives the task back if `push` says that the queue has not taken it.
+    #[inline(always)]
+    pub fn offer(self, push: impl FnOnce(usize) -> bool) -> Result<(), Task> {
+        if push(self.word()) { Ok(()) } else { Err(self) }
+    }
+
+    /// [`Task::into_word`] of a task that stays with the caller.
+    #[inline(always)]
+    pub fn word(&self) -> usize {
         self.0.get()
     }
 
-    /// The task of a word from [`Task::to_word`]; `None` for 0.
+    /// The task of a word from [`Task::into_word`]; `None` for 0.
     ///
     /// # Safety
-    /// The word is 0, or [`Task::to_word`] has given it in this runtime, whose memory is still mapped.
+    /// The word is 0, or [`Task::into_word`] has given it in this runtime, whose memory is still mapped.
     #[inline(always)]
     pub unsafe fn from_word(word: usize) -> Option<Task> {
         NonZeroUsize::new(word).map(Task)
     }
 
     #[inline(always)]
-    pub fn kind(self) -> TaskKind {
+    pub fn kind(&self) -> TaskKind {
         // SAFETY: only the two constructors make words of tasks, from pointers that are not null.
         unsafe {
-            let word = self.to_word();
+            let word = self.word();
             if word & 1 == 0 {
                 TaskKind::Goroutine(GRef::from_ptr(word as *mut G))
             } else {
@@ -94,7 +106,7 @@ impl Task {
 
     /// Whether the task is a goroutine that has run. A task that has not begun may be a whole tree of work. A hint,
     /// unless the caller owns the queue.
-    pub fn has_run(self) -> bool {
+    pub fn has_run(&self) -> bool {
         match self.kind() {
             TaskKind::Goroutine(g) => g.context.load(Ordering::Relaxed) != 0,
             TaskKind::Newborn(_) => false,
@@ -116,29 +128,36 @@ impl Task {
 #[derive(Default)]
 #[must_use = "tasks that are dropped never run"]
 pub struct Batch {
-    head: Option<Task>,
-    tail: Option<Task>,
+    /// The words of the oldest and of the newest task; 0: there is none.
+    head: usize,
+    tail: usize,
     len: usize,
+}
+
+/// Lets `f` look at the task of a word in a batch; `None`: the word is 0.
+fn with_task<R>(word: usize, f: impl FnOnce(&Task) -> R) -> Option<R> {
+    // SAFETY: the words of a batch are those of its tasks, and 0.
+    unsafe { Task::from_word(word) }.map(|task| f(&task))
 }
 
 impl Batch {
     pub fn push(&mut self, task: Task) {
         task.link().set(0);
-        match self.tail {
-            Some(last) => last.link().set(task.to_word()),
-            None => self.head = Some(task),
+        let word = task.into_word();
+        if with_task(self.tail, |last| last.link().set(word)).is_none() {
+            self.head = word;
         }
-        self.tail = Some(task);
+        self.tail = word;
         self.len += 1;
     }
 
     #[must_use]
     pub fn pop(&mut self) -> Option<Task> {
-        let task = self.head?;
-        // SAFETY: the links of a batch hold tasks, and 0 at its end.
-        self.head = unsafe { Task::from_word(task.link().get()) };
-        if self.head.is_none() {
-            self.tail = None;
+        // SAFETY: the words of a batch are those of its tasks, and 0; this one leaves the batch.
+        let task = unsafe { Task::from_word(self.head) }?;
+        self.head = task.link().get();
+        if self.head == 0 {
+            self.tail = 0;
         }
         self.len -= 1;
         Some(task)
@@ -147,11 +166,13 @@ impl Batch {
     /// Takes the task that has `at` older ones.
     fn remove(&mut self, at: usize) -> Option<Task> {
         let Some(before) = at.checked_sub(1) else { return self.pop() };
-        let mut tasks = self.tasks().skip(before);
-        let (older, task) = (tasks.next()?, tasks.next()?);
-        older.link().set(task.link().get());
-        if self.tail == Some(task) {
-            self.tail = Some(older);
+        let mut words = self.words().skip(before);
+        let (older, word) = (words.next()?, words.next()?);
+        // SAFETY: the words of a batch are those of its tasks; this one leaves the batch.
+        let task = unsafe { Task::from_word(word) }?;
+        with_task(older, |older| older.link().set(task.link().get()));
+        if self.tail == word {
+            self.tail = older;
         }
         self.len -= 1;
         Some(task)
@@ -161,31 +182,38 @@ impl Batch {
         self.len
     }
 
-    /// These tasks, oldest first. They stay.
-    fn tasks(&self) -> impl Iterator<Item = Task> + use<> {
-        // SAFETY: the links of a batch hold tasks, and 0 at its end.
-        iter::successors(self.head, |task| unsafe { Task::from_word(task.link().get()) })
+    /// The words of these tasks, oldest first.
+    fn words(&self) -> impl Iterator<Item = usize> + use<> {
+        let next =
+            |word: &usize| with_task(*word, |task| task.link().get()).filter(|next| *next != 0);
+        iter::successors(Some(self.head).filter(|head| *head != 0), next)
+    }
+
+    /// The place of the first task that `is_it` agrees to, among the oldest `most`.
+    fn position(&self, most: usize, is_it: impl Fn(&Task) -> bool) -> Option<usize> {
+        self.words().take(most).position(|word| with_task(word, &is_it) == Some(true))
     }
 
     /// These tasks, newest first.
     pub fn reversed(mut self) -> Batch {
         let mut out = Batch::default();
         while let Some(task) = self.pop() {
-            task.link().set(out.head.map_or(0, Task::to_word));
+            task.link().set(out.head);
+            out.head = task.into_word();
             if out.len == 0 {
-                out.tail = Some(task);
+                out.tail = out.head;
             }
-            out.head = Some(task);
             out.len += 1;
         }
         out
     }
 
     fn append(&mut self, other: Batch) {
-        match (self.tail, other.head) {
-            (_, None) => return,
-            (Some(last), Some(first)) => last.link().set(first.to_word()),
-            (None, first) => self.head = first,
+        if other.head == 0 {
+            return;
+        }
+        if with_task(self.tail, |last| last.link().set(other.head)).is_none() {
+            self.head = other.head;
         }
         self.tail = other.tail;
         self.len += other.len;
@@ -238,14 +266,14 @@ impl Fifo {
         self.with(|q| q.push(task));
     }
 
-    /// Like `push`; false when the queue is closed.
-    #[must_use]
-    pub fn try_push(&self, task: Task) -> bool {
+    /// Like `push`; gives the task back when the queue is closed.
+    pub fn try_push(&self, task: Task) -> Result<(), Task> {
         self.with_queue(|q| {
-            if !q.closed {
-                q.tasks.push(task);
+            if q.closed {
+                return Err(task);
             }
-            !q.closed
+            q.tasks.push(task);
+            Ok(())
         })
     }
 
@@ -264,7 +292,7 @@ impl Fifo {
         if self.is_empty() {
             return None;
         }
-        self.with(|q| q.head.filter(is_it).and_then(|_| q.pop()))
+        self.with(|q| if with_task(q.head, is_it) == Some(true) { q.pop() } else { None })
     }
 
     /// Takes the oldest task that `is_it` agrees to; the others stay in order.
@@ -273,10 +301,7 @@ impl Fifo {
         if self.is_empty() {
             return None;
         }
-        self.with(|q| {
-            let at = q.tasks().position(|task| is_it(&task))?;
-            q.remove(at)
-        })
+        self.with(|q| q.position(usize::MAX, is_it).and_then(|at| q.remove(at)))
     }
 
     /// Takes the first of the oldest `most` tasks that `is_it` agrees to, else the oldest task.
@@ -285,15 +310,12 @@ impl Fifo {
         if self.is_empty() {
             return None;
         }
-        self.with(|q| {
-            let at = q.tasks().take(most).position(|task| is_it(&task));
-            q.remove(at.unwrap_or(0))
-        })
+        self.with(|q| q.remove(q.position(most, is_it).unwrap_or(0)))
     }
 
     /// Whether `is_it` agrees to one of the tasks.
     pub fn has(&self, is_it: impl Fn(&Task) -> bool) -> bool {
-        !self.is_empty() && self.with(|q| q.tasks().any(|task| is_it(&task)))
+        !self.is_empty() && self.with(|q| q.position(usize::MAX, is_it).is_some())
     }
 
     /// In the child of a fork: empties the queue, whatever state it is in.
