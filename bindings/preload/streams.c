@@ -303,6 +303,9 @@ static void begin_here(struct call *c)
     if (!c->announced)
         return;
     gs_entersyscall();
+    /* A goroutine that isn't pinned may have been moved to another thread. */
+    if (c->locked || c->lends)
+        own_lock(c->f);
     if (debug)
         count_handed_off(c->tally);
 }

@@ -838,6 +838,7 @@ static void what_never_fails(void)
     CHECK_GE(gs_numa_node(), 0);
     CHECK_GE(gs_numa_distance(0, 0), 1);
     CHECK_GE(gs_numa_cpus(0, sizeof cpus, cpus), 0);
+    CHECK_GE(gs_numa_unbound_cpus(sizeof cpus, cpus), 0);
     CHECK_GE(gs_set_max_threads(10000), 1);
     CHECK_EQ(gs_set_deadlock_handler(NULL, NULL), 0);
     CHECK_GE(gs_now(), before);

@@ -922,6 +922,28 @@ static void unpinned(void *arg)
     }
 }
 
+/* Each call may move the goroutine to another thread, while the stream is locked. */
+static void on_disk_unpinned(void *arg)
+{
+    char *line = NULL;
+    size_t room = 0;
+    for (int i = 0; i < 50; i++) {
+        int n = 0;
+        FILE *f = tmpfile();
+        HOLDS(f != NULL && setvbuf(f, NULL, i % 2 ? _IOFBF : _IONBF, 0) == 0);
+        for (int k = 0; k < 10; k++)
+            HOLDS(fprintf(f, "%d %s\n", k, (const char *)arg) > 2);
+        HOLDS(fflush(f) == 0 && fseek(f, 0, SEEK_SET) == 0 && fscanf(f, "%d", &n) == 1 && n == 0);
+        HOLDS(getline(&line, &room, f) > 1);
+        flockfile(f);
+        HOLDS(getline(&line, &room, f) > 2 && line[0] == '1');
+        HOLDS(fseek(f, 0, SEEK_END) == 0);
+        funlockfile(f);
+        HOLDS(fclose(f) == 0);
+    }
+    free(line);
+}
+
 static void *read_in_blocking(void *arg)
 {
     HOLDS(fgets(text, sizeof text, arg) == text);
@@ -969,6 +991,12 @@ static void goroutines(void)
         HOLDS(write(ends[1], "a line\n", 7) == 7);
         usleep(200);
     }
+    for (int i = 0; i < 2; i++) {
+        gs_join(g[i], GS_FOREVER);
+        gs_release(g[i]);
+    }
+    for (int i = 0; i < 2; i++)
+        HOLDS(gs_spawn_with(on_disk_unpinned, "disk", NULL, &g[i]) == 0);
     for (int i = 0; i < 2; i++) {
         gs_join(g[i], GS_FOREVER);
         gs_release(g[i]);
