@@ -32,6 +32,7 @@ __all__ = [
     "patch_select",
     "patch_signal",
     "patch_socket",
+    "patch_sqlite3",
     "patch_ssl",
     "patch_subprocess",
     "patch_threading",
@@ -310,6 +311,24 @@ def patch_signal(record):
         signal.signal, signal.getsignal = _originals.signal_signal, _originals.getsignal
     for name in ours._NAMES:
         record.set(signal, name, getattr(ours, name))
+
+
+@_patch_function
+def patch_sqlite3(record):
+    """Make the calls of sqlite3 wait in other threads."""
+
+    def replace(record, *names):
+        from . import _sqlite
+
+        for module in names:
+            for name, value in _sqlite.REPLACEMENTS.items():
+                record.set(_sys.modules[module], name, value)
+
+    if "_sqlite3" in _sys.modules:
+        replace(record, *(name for name in ("_sqlite3", "sqlite3", "sqlite3.dbapi2") if name in _sys.modules))
+    else:
+        # No module has taken its names then.
+        _third_party.add("_sqlite3", lambda module: replace(_Patch(), "_sqlite3"))
 
 
 _THREAD_NAMES = (
@@ -614,6 +633,7 @@ _ALL = (
     ("ssl", patch_ssl),
     ("subprocess", patch_subprocess),
     ("signal", patch_signal),
+    ("sqlite3", patch_sqlite3),
 )
 
 
@@ -628,6 +648,7 @@ def patch_all(
     ssl=True,
     os=True,
     signal=True,
+    sqlite3=True,
 ):
     """Make the standard library cooperative, all of it or what the arguments say.
 
@@ -645,6 +666,7 @@ def patch_all(
         ssl=ssl,
         os=os,
         signal=signal,
+        sqlite3=sqlite3,
     )
     record = _Patch()
     for name, patch in _ALL:
