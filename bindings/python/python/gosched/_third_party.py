@@ -150,6 +150,18 @@ def _mysqlclient(module):
     _mysql.adapt(module)
 
 
+def grpc_core(module):
+    from . import _grpc
+
+    _grpc.adapt_core(module)
+
+
+def grpc_server(module):
+    from . import _grpc
+
+    _grpc.adapt_server(module)
+
+
 #: module -> what is done with it once it's imported
 _ADAPT = {}
 _PACKAGES = {

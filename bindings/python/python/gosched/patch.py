@@ -422,6 +422,8 @@ def patch_threading(record):
     _gosched._are_threads()
     _third_party.add("multiprocessing.synchronize", _third_party.multiprocessing_locks)
     _third_party.add("trio._core._thread_cache", _third_party.trio_threads)
+    _third_party.add("grpc._cython.cygrpc", _third_party.grpc_core)
+    _third_party.add("grpc._server", _third_party.grpc_server)
     if not others:
         _replace_locks(ours)
 
