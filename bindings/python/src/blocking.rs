@@ -84,12 +84,21 @@ unsafe impl Send for Job {}
 unsafe extern "C" fn perform(job: *mut c_void) {
     // SAFETY: `gs_blocking` only calls it; the job's references are kept until the end.
     unsafe {
+        // A thread that serves a NUMA node is bound to its CPUs, but not while a goroutine locks it. The program's code
+        // is to see the CPUs of the process, and so are the threads and programs that it starts.
+        let has_nodes = gs_numa_nodes() > 1;
+        if has_nodes {
+            gs_lock_os_thread();
+        }
         gs_blocking(call, job);
         let job = Arc::from_raw(job as *const Job);
         gs_sem_release(job.done.get(), 1);
         // The last reference has the objects: it is dropped with the GIL.
         if let Some(job) = Arc::into_inner(job) {
             gs_blocking(forget, Box::into_raw(Box::new(job)).cast());
+        }
+        if has_nodes {
+            gs_unlock_os_thread();
         }
     }
     // The end of Python waits until no call has anything to do with it.

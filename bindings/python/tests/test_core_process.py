@@ -862,6 +862,41 @@ def test_exit_status(how, status):
         assert outcome.err == ""
 
 
+def test_blocking_calls_where_there_are_several_nodes():
+    """Each call locks its thread there, and gives the thread back. (A machine that is made up binds no thread:
+    tests/numa-vm/programs/python.c has what that is for.)"""
+    run("""
+        import os, threading
+        import gosched
+        from gosched import blocking, go
+        from gosched._originals import allocate_lock
+        assert gosched.nodes() == 2
+        mask = os.sched_getaffinity(0)
+        threads = set()
+        def work(n):
+            threads.add(threading.get_native_id())
+            assert os.sched_getaffinity(0) == mask
+            return 1 // (n % 7)
+        for n in range(300):
+            g = go(blocking, work, n)
+            g.join()
+            assert isinstance(g.exception(), ZeroDivisionError) if n % 7 == 0 else g.result() == 1 // (n % 7)
+        assert len(threads) < 300, "each call has had a thread of its own"
+        # Many at once, of which each goes on when the next one has begun.
+        locks = [allocate_lock() for _ in range(30)]
+        for lock in locks:
+            lock.acquire()
+        def in_turn(n):
+            if n:
+                locks[n - 1].release()
+            locks[n].acquire()
+        gs = [go(blocking, in_turn, n) for n in range(30)]
+        gs.append(go(blocking, locks[29].release))
+        for g in gs:
+            g.result()
+    """, env={"GOSCHED_TOPOLOGY": "node:2 core:1 pu:1", "GOSCHED_PROCS": "2"})
+
+
 def test_exit_with_running_blocking_calls():
     began = time.monotonic()
     outcome = run("""
