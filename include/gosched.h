@@ -24,9 +24,9 @@
    gs_abi_version, gs_after_ms, gs_after_ns, gs_after_us, gs_cancel_disable,
    gs_cancel_enable, gs_cancelled, gs_chan_cap, gs_chan_len, gs_chan_put,
    gs_chan_take, gs_data, gs_eai, gs_g_info_read, gs_getspecific, gs_hold, gs_id,
-   gs_mutex_trylock, gs_name, gs_now, gs_numa_unbound_cpus, gs_preempt_disable,
-   gs_preempt_flag, gs_retain, gs_self, gs_set_data, gs_set_log, gs_strerror,
-   gs_uncancel, gs_unhold, gs_version.
+   gs_mutex_trylock, gs_name, gs_now, gs_numa_unbound_cpus, gs_own_threads,
+   gs_preempt_disable, gs_preempt_flag, gs_retain, gs_self, gs_set_data, gs_set_log,
+   gs_strerror, gs_uncancel, gs_unhold, gs_version.
    A signal handler may call those that are async-signal-safe.
 
    A struct with a size member gets new fields at its end in later versions. Set size to
@@ -111,7 +111,7 @@ struct sockaddr;
  * is bound to the CPUs of one node: threads that the library has started, and threads that call
  * gs_run, which get their affinity back when gs_run returns. (A thread in gs_run is bound to those
  * CPUs of the node that its own affinity allows; if there are none, it is not bound.) Other threads
- * of the program never are. While a goroutine locks a thread (gs_lock_os_thread) the thread is not
+ * of the program never are, those in gs_attach included. While a goroutine locks a thread (gs_lock_os_thread) the thread is not
  * bound: it has the affinity that it came to gs_run with, or the process's. A child of fork(2) has
  * that affinity, too. A thread that a goroutine starts by pthread_create(3), and a program that it
  * starts by posix_spawn(3), system(3), vfork(2) or exec(3), inherits the binding: start these while
@@ -1813,6 +1813,17 @@ int gs_gomaxprocs(int n);
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_set_max_threads(int n);
+
+/**
+ * Writes the kernel's numbers, as of gettid(2), of the threads that the library has started and not
+ * joined yet, to ids, which has room for n, and returns how many threads there are: maybe more than
+ * n. Threads that call gs_run or gs_attach are not among them. A thread that is being started is
+ * waited for. So a program can tell its own threads, in /proc/self/task, from those of the library:
+ * before it forks, for instance. -EINVAL: ids is NULL, and n isn't 0. Goroutines and plain threads;
+ * never switches.
+ * Not async-signal-safe.
+ */
+int gs_own_threads(int32_t *ids, size_t n);
 
 /* ---- For embedders: runtimes, interpreters, garbage collectors ---- */
 

@@ -4,13 +4,14 @@ use super::io::Call;
 use super::{EINVAL, gs_deadline};
 use crate::arch::{self, with_seventh_argument};
 use crate::io;
-use crate::os::process;
+use crate::os::{process, thread};
 use crate::sched::core::blocking;
 use crate::sched::core::boundary::Entered;
 use crate::sched::core::world;
 use crate::sched::life::{embed, lock_thread};
 use crate::sched::who::runtime::{Inside, rt};
 use core::ffi::{c_int, c_long, c_void};
+use core::mem::MaybeUninit;
 use libc::{pid_t, siginfo_t, sigset_t};
 
 /// Announces a system call that may block: until gs_exitsyscall other goroutines may use the caller's
@@ -204,4 +205,27 @@ pub extern "C" fn gs_set_max_threads(n: c_int) -> c_int {
         }
         Err(e) => e,
     }
+}
+
+/// Writes the kernel's numbers, as of gettid(2), of the threads that the library has started and not
+/// joined yet, to ids, which has room for n, and returns how many threads there are: maybe more than
+/// n. Threads that call gs_run or gs_attach are not among them. A thread that is being started is
+/// waited for. So a program can tell its own threads, in /proc/self/task, from those of the library:
+/// before it forks, for instance. -EINVAL: ids is NULL, and n isn't 0. Goroutines and plain threads;
+/// never switches.
+///
+/// # Safety
+/// `ids` is writable for `n` numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_own_threads(ids: *mut i32, n: usize) -> c_int {
+    let _entered = Entered::without_giving_way();
+    if ids.is_null() && n > 0 {
+        return EINVAL;
+    }
+    let room = match n {
+        0 => &mut [],
+        // SAFETY: not null; writable for `n` numbers, says the caller.
+        _ => unsafe { core::slice::from_raw_parts_mut(ids.cast::<MaybeUninit<i32>>(), n) },
+    };
+    thread::own_ids(room).min(c_int::MAX as usize) as c_int
 }

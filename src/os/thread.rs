@@ -1,5 +1,7 @@
 //! OS threads.
 
+use super::heap;
+use super::locked::Locked;
 use super::spin::assert_none_held;
 use core::ffi::{c_ulong, c_void};
 use core::mem::MaybeUninit;
@@ -19,24 +21,102 @@ pub const FAULTS: [i32; 7] = [
     libc::SIGSYS,
 ];
 
+/// The threads that this library has started and not joined yet.
+struct Own {
+    /// Threads that the kernel may count already, and that are not in `list` yet.
+    starting: usize,
+    /// The others: as pthread_self(3) gives them, and the kernel's numbers.
+    list: Vec<(libc::pthread_t, i32)>,
+}
+
+static OWN: Locked<Own> = Locked::new(Own { starting: 0, list: Vec::new() });
+
+impl Own {
+    /// A thread is about to be started. False: no memory.
+    fn begin(&mut self) -> bool {
+        let has_room = heap::reserve(&mut self.list, self.starting + 1);
+        self.starting += usize::from(has_room);
+        has_room
+    }
+
+    /// The calling thread has been started.
+    fn has_come(&mut self) {
+        self.starting -= 1;
+        // SAFETY: takes nothing.
+        self.list.push((unsafe { libc::pthread_self() }, id()));
+    }
+
+    /// The thread has been joined. Another that has been started since then may be the same to pthread_self(3): it comes
+    /// later in the list, which keeps its order.
+    fn has_gone(&mut self, thread: libc::pthread_t) {
+        if let Some(at) = self.list.iter().position(|&(t, _)| t == thread) {
+            self.list.remove(at);
+        }
+    }
+}
+
+/// Copies the kernel's numbers of the library's own threads, as many as there is room for, and returns how many threads
+/// there are. A thread that is being started has no number yet. Then this waits for that thread, which needs nothing but
+/// a CPU.
+pub fn own_ids(room: &mut [MaybeUninit<i32>]) -> usize {
+    loop {
+        let count = OWN.with(|own| {
+            for (place, &(_, id)) in room.iter_mut().zip(&own.list) {
+                place.write(id);
+            }
+            (own.starting == 0).then_some(own.list.len())
+        });
+        if let Some(count) = count {
+            return count;
+        }
+        yield_now();
+    }
+}
+
+/// Around a fork: see [`Locked::lock`].
+pub fn lock_own() {
+    OWN.lock();
+}
+
+/// Undoes [`lock_own`].
+///
+/// # Safety
+/// The calling thread has called `lock_own`, in the parent of a fork or here.
+pub unsafe fn unlock_own() {
+    // SAFETY: `lock_own` has locked it, as the caller says.
+    unsafe { OWN.unlock() };
+}
+
+/// In the child of a fork: the threads are the parent's.
+pub fn forget_own() {
+    OWN.with(|own| {
+        own.starting = 0;
+        own.list.clear();
+    });
+}
+
 /// A thread that this library has started and will join.
 pub struct Thread(libc::pthread_t);
 
 impl Thread {
     /// Starts a thread, which the caller must join or forget, with the default stack of the
-    /// system and every signal blocked but those a fault in its own code raises.
-    /// Fails with a negative errno value.
+    /// system and every signal blocked but those a fault in its own code raises. The first call of `f` must be
+    /// [`set_up_current`]. Fails with a negative errno value.
     pub fn start(
         f: extern "C" fn(*mut c_void) -> *mut c_void,
         arg: *mut c_void,
     ) -> Result<Thread, i32> {
         assert_none_held();
+        if !OWN.with(Own::begin) {
+            return Err(-libc::ENOMEM);
+        }
         let mut id = MaybeUninit::uninit();
         let blocked = block_signals();
         // SAFETY: `id` is writable, the attributes are the default ones.
         let r = unsafe { libc::pthread_create(id.as_mut_ptr(), ptr::null(), f, arg) };
         blocked.restore();
         if r != 0 {
+            OWN.with(|own| own.starting -= 1);
             return Err(-r);
         }
         // SAFETY: the call has succeeded and filled `id` in.
@@ -57,13 +137,17 @@ impl Thread {
                 libc::pthread_detach(self.0);
             }
         }
+        OWN.with(|own| own.has_gone(self.0));
     }
 
     /// Joins the thread if it has ended.
     pub fn try_join(self) -> Result<(), Thread> {
         // SAFETY: as in `join`; a thread that still runs stays joinable.
         match unsafe { libc::pthread_tryjoin_np(self.0, ptr::null_mut()) } {
-            0 => Ok(()),
+            0 => {
+                OWN.with(|own| own.has_gone(self.0));
+                Ok(())
+            }
             _ => Err(self),
         }
     }
@@ -121,9 +205,10 @@ fn block_signals() -> SignalMask {
     before
 }
 
-/// Names the calling thread (15 characters at most), turns pthread_cancel(3) off on it for good, and asks the kernel
-/// for exact timeouts on it. For a thread that has just begun.
+/// For a thread that [`Thread::start`] has started, once: names the thread (15 characters at most), turns
+/// pthread_cancel(3) off on it for good, and asks the kernel for exact timeouts on it.
 pub fn set_up_current(name: &core::ffi::CStr) {
+    OWN.with(Own::has_come);
     // pthread_cancel(3) is off for good: only the library ends the thread.
     core::mem::forget(NoCancel::new());
     // SAFETY: the name is a C string, which concerns this thread only.
@@ -481,5 +566,13 @@ mod tests {
             assert_eq!(unsafe { libc::sched_getscheduler(0) }, libc::SCHED_BATCH);
         });
         thread.join().expect("the policy stays");
+    }
+
+    #[test]
+    fn a_thread_that_has_gone_is_not_taken_for_its_successor() {
+        let mut own = Own { starting: 0, list: vec![(1, 100), (2, 101), (2, 102)] };
+        own.has_gone(1);
+        own.has_gone(2);
+        assert_eq!(own.list, [(2, 102)]);
     }
 }

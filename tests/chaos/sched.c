@@ -308,6 +308,15 @@ static void op_max_threads(struct actor *a)
         MUST(gs_set_max_threads(one_in(a, 2) ? 10000 : 24 + rnd(a, 40)) >= 24);
 }
 
+static void op_own_threads(struct actor *a)
+{
+    int32_t ids[64];
+    int room = rnd(a, 64), n = gs_own_threads(ids, (size_t)room);
+    MUST(n >= 1);
+    for (int i = 0; i < n && i < room; i++)
+        MUST(ids[i] > 0);
+}
+
 static void op_preempt(struct actor *a)
 {
     int nested = 1 + rnd(a, 2);
@@ -500,6 +509,7 @@ const struct op ops_sched[] = {
     {"lock_thread", op_lock_thread, 2, GO_ONLY},
     {"gomaxprocs", op_gomaxprocs, 1, NO_LOCKS},
     {"max_threads", op_max_threads, 1, 0},
+    {"own_threads", op_own_threads, 1, 0},
     {"preempt", op_preempt, 2, NO_LOCKS},
     {"run", op_run, 2, SHALLOW},
     {"shutdown", op_shutdown, 1, 0},

@@ -840,6 +840,7 @@ static void what_never_fails(void)
     CHECK_GE(gs_numa_cpus(0, sizeof cpus, cpus), 0);
     CHECK_GE(gs_numa_unbound_cpus(sizeof cpus, cpus), 0);
     CHECK_GE(gs_set_max_threads(10000), 1);
+    CHECK_GE(gs_own_threads(NULL, 0), 0);
     CHECK_EQ(gs_set_deadlock_handler(NULL, NULL), 0);
     CHECK_GE(gs_now(), before);
     CHECK(gs_strerror(-EINVAL) && gs_version());

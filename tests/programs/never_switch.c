@@ -171,6 +171,13 @@ NEVER(gs_mutex_trylock)
     locked = true;
 }
 
+NEVER(gs_own_threads)
+{
+    int ids[2];
+    CHECK_EQ(gs_own_threads(NULL, 2), -EINVAL);
+    CHECK_GE(gs_own_threads(ids, 2), 1);
+}
+
 NEVER(gs_name)
 {
     char name[16] = "";

@@ -570,3 +570,135 @@ TEST(timeouts_are_exact_on_a_borrowed_thread_and_as_before_afterwards)
     CHECK_EQ(prctl(PR_GET_TIMERSLACK), 123456);
     CHECK_EQ(prctl(PR_SET_TIMERSLACK, (unsigned long)before), 0);
 }
+
+/* ---- gs_own_threads ---- */
+
+enum { MOST_THREADS = 2000 };
+
+struct ids {
+    int32_t id[MOST_THREADS];
+    int n;
+};
+
+static bool has_id(const struct ids *ids, int32_t id)
+{
+    int i;
+    for (i = 0; i < ids->n; i++)
+        if (ids->id[i] == id)
+            return true;
+    return false;
+}
+
+static void list_all_threads(struct ids *all)
+{
+    DIR *dir = opendir("/proc/self/task");
+    struct dirent *e;
+    CHECK(dir != NULL);
+    for (all->n = 0; (e = readdir(dir)) != NULL;)
+        if (e->d_name[0] != '.') {
+            CHECK(all->n < MOST_THREADS);
+            all->id[all->n++] = atoi(e->d_name);
+        }
+    closedir(dir);
+}
+
+static void list_own_threads(struct ids *own)
+{
+    own->n = gs_own_threads(own->id, MOST_THREADS);
+    CHECK(own->n >= 0 && own->n <= MOST_THREADS);
+}
+
+/* Whether a thread has ended, or is about to: pthread_join doesn't wait until the kernel has forgotten the thread. */
+static bool is_ending(int32_t id)
+{
+    enum { PF_EXITING = 4 };
+    char path[64], text[512], *rest;
+    unsigned flags = PF_EXITING;
+    FILE *f;
+    snprintf(path, sizeof path, "/proc/self/task/%d/stat", (int)id);
+    f = fopen(path, "r");
+    if (f == NULL)
+        return true;
+    if (fgets(text, sizeof text, f) && (rest = strrchr(text, ')')) != NULL)
+        CHECK_EQ(sscanf(rest + 1, " %*c %*d %*d %*d %*d %*d %u", &flags), 1);
+    fclose(f);
+    return (flags & PF_EXITING) != 0;
+}
+
+static void *blocks(void *arg)
+{
+    nap(1 * MS);
+    return arg;
+}
+
+static void blocks_its_thread(void *arg)
+{
+    (void)arg;
+    (void)gs_blocking(blocks, NULL);
+}
+
+/* Threads begin and end meanwhile: each is the program's, or the library's from its first moment to its last. */
+TEST(the_library_tells_its_own_threads)
+{
+    static struct ids before, all, own;
+    int round, i;
+    CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+    CHECK_EQ(gs_own_threads(NULL, 0), 0);
+    list_all_threads(&before);
+    for (round = 0; round < 200; round++) {
+        gs_g *gs[4];
+        for (i = 0; i < 4; i++)
+            gs[i] = go_ref(blocks_its_thread, NULL);
+        list_all_threads(&all);
+        list_own_threads(&own);
+        for (i = 0; i < all.n; i++)
+            if (!has_id(&before, all.id[i]) && !has_id(&own, all.id[i]))
+                CHECK(is_ending(all.id[i]));
+        for (i = 0; i < before.n; i++)
+            CHECK(!has_id(&own, before.id[i]));
+        for (i = 0; i < 4; i++)
+            join(gs[i]);
+        if (round % 10 == 9) {
+            CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+            CHECK_EQ(gs_own_threads(own.id, 1), 0);
+        }
+    }
+}
+
+static void *note_thread(void *arg)
+{
+    *(int32_t *)arg = (int32_t)thread_id();
+    WAIT_UNTIL(GET(parked) == 1);
+    return NULL;
+}
+
+static void start_a_thread(void *arg)
+{
+    static int32_t id, one;
+    static struct ids own;
+    pthread_t thread;
+    pid_t pid;
+    int status;
+    (void)arg;
+    SET(parked, 0);
+    CHECK_EQ(pthread_create(&thread, NULL, note_thread, &id), 0);
+    WAIT_UNTIL(GET(id) != 0);
+    list_own_threads(&own);
+    CHECK(own.n >= 1 && !has_id(&own, id));
+    CHECK_GE(gs_own_threads(&one, 1), 1);
+    CHECK(one > 0 && one != id);
+    CHECK_EQ(gs_own_threads(NULL, 1), -EINVAL);
+    pid = fork();
+    if (pid == 0)
+        _exit(gs_own_threads(NULL, 0));
+    CHECK_EQ(waitpid(pid, &status, 0), pid);
+    CHECK_EQ(status, 0);
+    SET(parked, 1);
+    go_join_thread(thread);
+}
+
+/* Such a thread inherits what it can from one of the library's. */
+TEST(threads_that_goroutines_start_are_not_the_library_s)
+{
+    join(go_ref(start_a_thread, NULL));
+}

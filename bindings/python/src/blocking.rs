@@ -9,7 +9,7 @@ use crate::worker;
 use pyo3::ffi as py_ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-use std::cell::UnsafeCell;
+use std::cell::{Cell, UnsafeCell};
 use std::ffi::c_void;
 use std::ptr;
 use std::sync::Arc;
@@ -20,6 +20,33 @@ static RUNNING: AtomicU64 = AtomicU64::new(0);
 
 /// Calls of `with_gil` under way.
 static BRIEF: AtomicU64 = AtomicU64::new(0);
+
+/// Functions of the program's that run in threads of the library right now: those of calls under way, but not while
+/// they wait for a semaphore.
+static AT_WORK: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    /// Whether this thread runs one of these.
+    static IS_AT_WORK: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The calling thread begins one of these, or ends it. Gives what it was before.
+fn set_at_work(is_at_work: bool) -> bool {
+    let before = IS_AT_WORK.replace(is_at_work);
+    if before != is_at_work {
+        if is_at_work {
+            AT_WORK.fetch_add(1, Ordering::Relaxed);
+        } else {
+            AT_WORK.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+    before
+}
+
+/// Whether there is one on another thread than the caller's.
+pub fn beside_this() -> bool {
+    AT_WORK.load(Ordering::Relaxed) > u64::from(IS_AT_WORK.get())
+}
 
 pub fn brief() -> u64 {
     BRIEF.load(Ordering::SeqCst)
@@ -33,6 +60,7 @@ pub fn running() -> u64 {
 pub fn forked() {
     RUNNING.store(0, Ordering::Relaxed);
     BRIEF.store(0, Ordering::Relaxed);
+    AT_WORK.store(u64::from(IS_AT_WORK.get()), Ordering::Relaxed);
 }
 
 /// A function and its arguments.
@@ -56,12 +84,21 @@ unsafe impl Send for Job {}
 unsafe extern "C" fn perform(job: *mut c_void) {
     // SAFETY: `gs_blocking` only calls it; the job's references are kept until the end.
     unsafe {
+        // A thread that serves a NUMA node is bound to its CPUs, but not while a goroutine locks it. The program's code
+        // is to see the CPUs of the process, and so are the threads and programs that it starts.
+        let has_nodes = gs_numa_nodes() > 1;
+        if has_nodes {
+            gs_lock_os_thread();
+        }
         gs_blocking(call, job);
         let job = Arc::from_raw(job as *const Job);
         gs_sem_release(job.done.get(), 1);
         // The last reference has the objects: it is dropped with the GIL.
         if let Some(job) = Arc::into_inner(job) {
             gs_blocking(forget, Box::into_raw(Box::new(job)).cast());
+        }
+        if has_nodes {
+            gs_unlock_os_thread();
         }
     }
     // The end of Python waits until no call has anything to do with it.
@@ -73,6 +110,7 @@ unsafe extern "C" fn call(job: *mut c_void) -> *mut c_void {
     unsafe {
         let job = &*(job as *const Job);
         let gil = gosched_state_ensure();
+        let before = set_at_work(true);
         Python::attach(|py| {
             if let Some((f, args, kwargs)) = (*job.call.get()).take() {
                 let kwargs = kwargs.as_ref().map(|k| k.bind(py));
@@ -86,6 +124,7 @@ unsafe extern "C" fn call(job: *mut c_void) -> *mut c_void {
                 *job.outcome.get() = Some(outcome);
             }
         });
+        set_at_work(before);
         py_ffi::PyGILState_Release(gil);
     }
     ptr::null_mut()
@@ -118,6 +157,8 @@ pub fn _wait_for_semaphore(py: Python<'_>, address: usize, seconds: f64) -> PyRe
     let mut until = unsafe { std::mem::zeroed::<libc::timespec>() };
     let seconds = seconds.clamp(0.0, 1e6);
     let address = semaphore as usize;
+    // The child of a fork needs nothing that this holds.
+    let before = set_at_work(false);
     crate::state::outside(py, || {
         // SAFETY: the caller keeps the semaphore.
         unsafe {
@@ -131,6 +172,7 @@ pub fn _wait_for_semaphore(py: Python<'_>, address: usize, seconds: f64) -> PyRe
             }
         }
     });
+    set_at_work(before);
     Ok(())
 }
 

@@ -129,7 +129,10 @@ unsafe extern "C" {
         f: unsafe extern "C" fn(*mut c_void) -> *mut c_void,
         arg: *mut c_void,
     ) -> *mut c_void;
+    pub fn gs_lock_os_thread() -> c_int;
+    pub fn gs_unlock_os_thread() -> c_int;
     pub fn gs_gomaxprocs(n: c_int) -> c_int;
+    pub fn gs_own_threads(ids: *mut i32, n: usize) -> c_int;
     pub fn gs_numa_nodes() -> c_int;
     pub fn gs_stats_read(out: *mut gs_stats) -> c_int;
     pub fn gs_dump(fd: c_int) -> c_int;

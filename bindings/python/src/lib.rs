@@ -8,6 +8,7 @@
 //! - `fast`: in front of the methods that are called the most.
 //! - `builtin`: functions of Python that look like built-in ones.
 //! - `signals`: notices signals while a goroutine computes, or none runs.
+//! - `own`: which threads of the process are the package's own.
 //! - `watch`: looks for goroutines that hold a thread up.
 //! - `shared`: what guards the data of all these.
 //! - `channel`, `sync`, `queue`, `io`, `blocking`: what goroutines wait for.
@@ -23,6 +24,7 @@ mod format;
 mod goroutine;
 mod info;
 mod io;
+mod own;
 mod park;
 mod queue;
 mod shared;
@@ -73,6 +75,7 @@ fn _gosched(m: &Bound<'_, PyModule>) -> PyResult<()> {
         channel::select channel::after channel::_ticker channel::_ticker_stop
         builtin::_built_in
         blocking::blocking blocking::_wait_for_semaphore park::checkpoint_py park::_through watch::_busy watch::_ticks
+        own::_own_thread own::_warns_of_own_threads
         io::wait_read io::wait_write io::wait_fds io::cancel_fd io::adopt io::close io::recv io::recv_into io::send io::sendall
         io::read io::write io::accept
         info::version info::gomaxprocs info::nodes info::stats info::_dump

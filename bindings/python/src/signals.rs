@@ -8,7 +8,7 @@
 use crate::ffi::*;
 use crate::goroutine::{self, Goroutine};
 use crate::park::{self, Sem, Timeout};
-use crate::{blocking, worker};
+use crate::{blocking, own, state, worker};
 use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::ffi as py_ffi;
 use pyo3::prelude::*;
@@ -171,13 +171,21 @@ static WATCHES: AtomicBool = AtomicBool::new(false);
 #[pyfunction]
 pub fn _listen(fd: i32, watch: &Bound<'_, PyAny>) -> PyResult<()> {
     if !LISTENS.load(Ordering::Relaxed) {
-        start_thread(fd)?;
+        let py = watch.py();
+        own::add(py, start_thread(py, fd)?);
         LISTENS.store(true, Ordering::Relaxed);
     }
     goroutine::spawn_once(&WATCHES, watch, "gosched-signals")
 }
 
-fn start_thread(fd: i32) -> std::io::Result<()> {
+/// Gives the thread, as of gettid(2).
+fn start_thread(py: Python<'_>, fd: i32) -> PyResult<i32> {
+    let (tell, told) = std::sync::mpsc::channel();
+    let run = move || {
+        // SAFETY: no preconditions.
+        let _ = tell.send(unsafe { libc::gettid() });
+        listen(fd);
+    };
     // The thread inherits the mask: signals are for the main thread, whose system calls they end.
     // SAFETY: plain calls, with sets of this frame's.
     unsafe {
@@ -185,11 +193,11 @@ fn start_thread(fd: i32) -> std::io::Result<()> {
         libc::sigfillset(&raw mut all);
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
         // The pipe is closed in the child of a fork only, which has no such thread.
-        let started =
-            std::thread::Builder::new().name("gosched-sigread".into()).spawn(move || listen(fd));
+        let started = std::thread::Builder::new().name("gosched-sigread".into()).spawn(run);
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
-        started.map(|_| ())
+        started?;
     }
+    Ok(state::outside(py, || told.recv()).expect("the thread tells it first"))
 }
 
 /// What `ANSWERED` is to be when the handlers have been called.

@@ -12,13 +12,13 @@ use crate::ffi::*;
 use crate::goroutine::{self, Goroutine};
 #[cfg(Py_GIL_DISABLED)]
 use crate::park::Sem;
-use crate::{blocking, errors, io, signals, state, sync};
+use crate::{blocking, errors, io, own, signals, state, sync};
 use pyo3::ffi as py_ffi;
 use pyo3::prelude::*;
 #[cfg(Py_GIL_DISABLED)]
 use std::cell::UnsafeCell;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
 /// The first thread that runs goroutines, as `pthread_self` gives it; 0: there is none; `STARTING`: not yet
 /// known.
@@ -38,6 +38,8 @@ pub struct Worker {
     current: AtomicPtr<Goroutine>,
     /// Goes up whenever a goroutine enters Python and at each checkpoint.
     tick: AtomicU32,
+    /// The thread, as of gettid(2).
+    id: AtomicI32,
     #[cfg(Py_GIL_DISABLED)]
     state: AtomicPtr<py_ffi::PyThreadState>,
     /// What the goroutine that keeps the thread waits for: see `settle`.
@@ -53,6 +55,7 @@ impl Worker {
         Worker {
             current: AtomicPtr::new(ptr::null_mut()),
             tick: AtomicU32::new(0),
+            id: AtomicI32::new(0),
             #[cfg(Py_GIL_DISABLED)]
             state: AtomicPtr::new(ptr::null_mut()),
             #[cfg(Py_GIL_DISABLED)]
@@ -60,6 +63,12 @@ impl Worker {
             #[cfg(Py_GIL_DISABLED)]
             before: AtomicPtr::new(ptr::null_mut()),
         }
+    }
+
+    /// The calling thread is this one.
+    fn note_thread(&self) {
+        // SAFETY: no preconditions.
+        self.id.store(unsafe { libc::gettid() }, Ordering::Relaxed);
     }
 
     /// It gets on.
@@ -92,6 +101,12 @@ fn this_thread() -> usize {
     unsafe { libc::pthread_self() as usize }
 }
 
+/// The threads that run goroutines of Python, and run none now, as of gettid(2).
+pub fn idle_threads() -> impl Iterator<Item = i32> {
+    let idle = all().into_iter().filter(|worker| worker.busy_at().is_none());
+    idle.map(|worker| worker.id.load(Ordering::Relaxed))
+}
+
 pub fn is_main_thread() -> bool {
     // SAFETY: no preconditions.
     unsafe { libc::gettid() == libc::getpid() }
@@ -121,7 +136,9 @@ mod threads {
     }
 
     /// The calling thread runs goroutines from here on.
-    pub fn register(_ts: *mut py_ffi::PyThreadState) {}
+    pub fn register(_ts: *mut py_ffi::PyThreadState) {
+        THE.note_thread();
+    }
 
     pub fn forked() {
         THE.current.store(ptr::null_mut(), Ordering::Relaxed);
@@ -181,6 +198,7 @@ mod threads {
     pub fn register(ts: *mut py_ffi::PyThreadState) {
         let worker: &Worker = Box::leak(Box::new(Worker::new()));
         worker.state.store(ts, Ordering::Relaxed);
+        worker.note_thread();
         let mut before = NEWEST.load(Ordering::Relaxed);
         loop {
             worker.before.store(before, Ordering::Relaxed);
@@ -717,6 +735,7 @@ fn make_thread(py: Python<'_>) -> PyResult<usize> {
             #[cfg(not(Py_GIL_DISABLED))]
             if e == 0 {
                 WORKER.store(this_thread(), Ordering::Relaxed);
+                threads::register(ptr::null_mut());
             }
             let _ = tell.send((e, this_thread()));
         });
@@ -910,6 +929,7 @@ pub fn _forked(py: Python<'_>) {
     }
     state::forked();
     blocking::forked();
+    own::forked(py);
     io::forked(py);
     signals::forked();
     goroutine::forked(py);

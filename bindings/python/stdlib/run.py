@@ -33,9 +33,9 @@ VERSION = "%d.%d" % sys.version_info[:2]
 MODULES = """test_socket test_ssl test_select test_selectors test_queue test_threading test_thread
 test_threading_local test_subprocess test_socketserver test_httplib test_httpservers
 test_urllib2_localnet test_ftplib test_smtplib test_poplib test_imaplib test_telnetlib
-test_asyncore test_wsgiref test_signal test_contextlib test_context""".split()
+test_asyncore test_wsgiref test_signal test_contextlib test_context test_sqlite test_sqlite3""".split()
 QUICK = """test_select test_selectors test_queue test_thread test_threading_local
-test_socketserver test_httpservers test_poplib test_context""".split()
+test_socketserver test_httpservers test_poplib test_context test_sqlite test_sqlite3""".split()
 
 ASYNCIO = "base_events buffered_proto context eager_task_factory events futures futures2 locks pep492 queues runners " \
     "selector_events sendfile server sock_lowlevel ssl sslproto staggered streams subprocess taskgroups tasks " \

@@ -14,6 +14,9 @@ import gosched
 FREE_THREADED = not getattr(sys, "_is_gil_enabled", lambda: True)()
 PARALLEL = FREE_THREADED and gosched.gomaxprocs() > 1
 
+#: Flags for programs that fork: where goroutines run in parallel to the one that forks, Python may warn of them.
+FORKS = ["-W", "ignore:This process:DeprecationWarning"] if PARALLEL else []
+
 #: For tests of what happens in which order, where one goroutine runs at a time.
 one_at_a_time = pytest.mark.skipif(
     PARALLEL, reason="goroutines run in parallel here, in no fixed order: see GOSCHED_PROCS=1"

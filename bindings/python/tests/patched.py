@@ -34,7 +34,7 @@ class Beside:
 """
 
 
-def run(code, *args, timeout=60, prelude=PRELUDE, options=()):
+def run(code, *args, timeout=60, prelude=PRELUDE, options=(), env=None):
     """The output of a program; it has to end well, and quietly."""
     program = prelude + textwrap.dedent(code)
     process = subprocess.Popen(
@@ -44,6 +44,7 @@ def run(code, *args, timeout=60, prelude=PRELUDE, options=()):
         stderr=subprocess.PIPE,
         text=True,
         cwd=HERE,
+        env={**os.environ, **(env or {})},
         start_new_session=True,
     )
     done = finish(process, timeout)

@@ -14,7 +14,7 @@ import pytest
 
 import gosched
 import gosched.asyncio
-from helpers import until
+from helpers import FORKS, until
 
 @pytest.fixture
 def policy():
@@ -33,9 +33,9 @@ def run(request):
         asyncio.set_event_loop_policy(None)
 
 
-def _program(source, *args, timeout=60, **options):
+def _program(source, *args, timeout=60, flags=(), **options):
     return subprocess.run(
-        [sys.executable, "-X", "dev", "-c", textwrap.dedent(source), *args],
+        [sys.executable, "-X", "dev", *flags, "-c", textwrap.dedent(source), *args],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         universal_newlines=True,
@@ -48,8 +48,8 @@ def _program(source, *args, timeout=60, **options):
 _PATCHES = pytest.mark.parametrize("patch", ["", "gosched.patch_all()"])
 
 
-def _check(source, patch=""):
-    done = _program("import gosched\n%s\n%s" % (patch, textwrap.dedent(source)))
+def _check(source, patch="", flags=()):
+    done = _program("import gosched\n%s\n%s" % (patch, textwrap.dedent(source)), flags=flags)
     assert done.returncode == 0, done.stdout + done.stderr
     # What asyncio says of a slow machine, in its debug mode.
     lines = [line for line in done.stderr.splitlines() if not line.startswith("Executing <")]
@@ -921,8 +921,7 @@ def test_the_loop_begins_again_when_its_goroutine_was_cancelled():
 def test_fork(patch):
     out = _check(
         """
-        import asyncio, os, sys, warnings
-        warnings.simplefilter("ignore", DeprecationWarning)  # fork() beside threads
+        import asyncio, os, sys
         async def add(a, b):
             await asyncio.sleep(0.01)
             return a + b
@@ -937,6 +936,7 @@ def test_fork(patch):
         print(waiting.result())
         """,
         patch,
+        FORKS,
     )
     assert out == "parent\n"
 

@@ -235,8 +235,8 @@ def test_psycopg2(postgres):
     """, postgres)
 
 
-def test_pymysql():
-    pytest.importorskip("pymysql", reason="pymysql isn't installed")
+@pytest.fixture(scope="module")
+def mysql_port():
     server = shutil.which("mariadbd") or shutil.which("mysqld") or next(
         (p for p in ("/usr/sbin/mariadbd", "/usr/sbin/mysqld") if os.path.exists(p)), None
     )
@@ -259,29 +259,32 @@ def test_pymysql():
              "--skip-grant-tables", "--skip-networking=0"],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )
-        import pymysql
-
-        wait_for(lambda: pymysql.connect(host="127.0.0.1", port=port, user="root").close(), process, "MySQL")
-        run("""
-            import sys, pymysql
-            busy = most = 0
-            def work(i):
-                global busy, most
-                busy += 1
-                most = max(most, busy)
-                c = pymysql.connect(host="127.0.0.1", port=int(sys.argv[1]), user="root")
-                with c, c.cursor() as cursor:
-                    cursor.execute("select sleep(0.5), %s", (i,))
-                    busy -= 1
-                    return cursor.fetchone()[1]
-            with Beside():
-                assert sorted(g.result() for g in [gosched.go(work, i) for i in range(10)]) == list(range(10))
-            assert most == 10, most
-        """, port, options=("-W", "ignore"))
+        wait_for(lambda: socket.create_connection(("127.0.0.1", port)).close(), process, "MySQL")
+        yield port
     finally:
         if process is not None:
             stop(process)
         shutil.rmtree(directory, ignore_errors=True)
+
+
+def test_pymysql(mysql_port):
+    pytest.importorskip("pymysql", reason="pymysql isn't installed")
+    run("""
+        import sys, pymysql
+        busy = most = 0
+        def work(i):
+            global busy, most
+            busy += 1
+            most = max(most, busy)
+            c = pymysql.connect(host="127.0.0.1", port=int(sys.argv[1]), user="root")
+            with c, c.cursor() as cursor:
+                cursor.execute("select sleep(0.5), %s", (i,))
+                busy -= 1
+                return cursor.fetchone()[1]
+        with Beside():
+            assert sorted(g.result() for g in [gosched.go(work, i) for i in range(10)]) == list(range(10))
+        assert most == 10, most
+    """, mysql_port, options=("-W", "ignore"))
 
 
 def test_requests():

@@ -14,7 +14,7 @@ def test_twice_and_quietly():
         import warnings
         warnings.simplefilter("error")
         patch.patch_all()
-        for name in ("socket", "dns", "time", "select", "threading", "queue", "subprocess", "ssl", "os", "signal"):
+        for name in ("socket", "dns", "time", "select", "threading", "queue", "subprocess", "ssl", "os", "signal", "sqlite3"):
             assert patch.is_patched(name)
         assert patch.get_original("time", "sleep") is not __import__("time").sleep
         assert gosched.patch_all is patch.patch_all

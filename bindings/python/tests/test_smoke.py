@@ -115,7 +115,6 @@ assert gosched.num_goroutines() >= 1
     assert done.returncode == 0 and done.stderr == "", done.stderr
 
 
-@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 def test_fork():
     gosched.go(gosched.yield_).join()
     reader, writer = os.pipe()

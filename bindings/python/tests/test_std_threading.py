@@ -3,6 +3,7 @@
 import sys
 
 import pytest
+from helpers import FORKS
 from patched import run
 
 
@@ -70,8 +71,7 @@ def test_goroutines_from_before_are_known_too():
         gosched.yield_()
         gosched.patch_all()
         assert g.id in sys._current_frames()
-        import os, threading, warnings
-        warnings.simplefilter("ignore", DeprecationWarning)  # of 3.12 on: there are other threads
+        import os, threading
         def forks():
             pid = os.fork()
             if not pid:
@@ -623,7 +623,7 @@ def test_fork_in_a_thread():
         t = threading.Thread(target=work)
         t.start(); t.join()
         assert done
-    """, options=("-W", "ignore::DeprecationWarning"))
+    """, options=FORKS)
 
 
 def test_fork_where_threading_knows_no_thread():
@@ -654,7 +654,7 @@ def test_fork_where_threading_knows_no_thread():
         done = threading.Semaphore(0)
         _thread.start_new_thread(fork, (child, done))
         assert done.acquire(timeout=60)
-    """, options=("-W", "ignore::DeprecationWarning"))
+    """, options=FORKS)
     # An error in a function of threading's for the fork goes no further than this.
     assert "ignored" not in str(outcome), outcome
 

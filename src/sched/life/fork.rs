@@ -31,7 +31,7 @@ type LockAndUnlock = (fn(), unsafe fn());
 
 /// Locks that the thread that forks holds across the fork, in the order in which the thread takes them. Others are taken
 /// before and after these: see [`before_fork`].
-const HELD: [LockAndUnlock; 8] = [
+const HELD: [LockAndUnlock; 9] = [
     (|| ALLOCATES.lock(), may_fork),
     (keys::lock_table, keys::unlock_table),
     (deadlock::lock_handler, deadlock::unlock_handler),
@@ -40,6 +40,7 @@ const HELD: [LockAndUnlock; 8] = [
     (group::lock_all, group::unlock_all),
     (orphans::lock, orphans::unlock),
     (gang::lock_free, gang::unlock_free),
+    (thread::lock_own, thread::unlock_own),
 ];
 
 pub extern "C" fn before_fork() {
@@ -164,6 +165,7 @@ pub extern "C" fn in_child() {
     embed::forget_stop();
     // SAFETY: `before_fork` has run on this thread, in the parent.
     unsafe { unlock_after_fork(parent) };
+    thread::forget_own();
     cxa::forked(parent.map(|rt| &rt.copies));
     hooks::forked();
 }

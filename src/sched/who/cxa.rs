@@ -9,7 +9,7 @@ use super::runtime::rt;
 use crate::arch::{self, TlsSlot};
 use crate::os::locked::Locked;
 use crate::os::spin::backoff;
-use crate::os::thread::Thread;
+use crate::os::thread::{self, Thread};
 use crate::os::{self, futex, time};
 use crate::sched::words::forking;
 use core::cell::{Cell, UnsafeCell};
@@ -276,6 +276,7 @@ pub mod loader {
 /// first.
 pub fn is_loader_usable() -> bool {
     pub extern "C" fn try_it(_: *mut c_void) -> *mut c_void {
+        thread::set_up_current(c"gosched-loader");
         os::loader::take_lock_once();
         // Release: pairs with the Acquire below.
         TRIED.store(1, Ordering::Release);

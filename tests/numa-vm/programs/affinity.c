@@ -232,6 +232,20 @@ TEST(a_thread_in_gs_run_keeps_its_mask_if_the_program_says_so)
     CHECK_EQ(unsetenv("GOSCHED_BIND"), 0);
 }
 
+/* Nothing but the owner's code runs on such a thread. */
+TEST(a_thread_in_gs_attach_keeps_its_mask)
+{
+    uint64_t mask_of_new = 0;
+    CHECK_EQ(gs_attach(0), 0);
+    spread_and_check_main(NULL);
+    check_main_mask(NULL);
+    check_mask_of_child(0xff);
+    join_thread(start_thread(note_mask, &mask_of_new));
+    CHECK_EQ(mask_of_new, 0xff);
+    CHECK_EQ(gs_detach(), 0);
+    CHECK_EQ(mask_of(0), 0xff);
+}
+
 /* From its first call on a thread of the host has a mask of one CPU. */
 static void *call_from_one_cpu(void *arg)
 {

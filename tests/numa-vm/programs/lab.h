@@ -1,6 +1,6 @@
 /*
  * What the lab's programs share besides check.h: lists of CPUs, nodes as Linux and as the library show
- * them, the masks and names of threads, where pages are, goroutines that keep P's busy.
+ * them, the masks and names of threads, where pages are, goroutines that keep P's busy, commands.
  */
 #ifndef LAB_H
 #define LAB_H
@@ -298,6 +298,15 @@ static inline void dismiss_crowd(void)
     for (i = 0; i < crowd.size; i++)
         SET(crowd.leave[i], 1);
     CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+}
+
+/* ---- Commands ---- */
+
+static inline void must_run(const char *command)
+{
+    int status = system(command);
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+        failed(__FILE__, __LINE__, "this has failed", command);
 }
 
 #endif

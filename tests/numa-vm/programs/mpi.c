@@ -13,13 +13,6 @@
 #define MPIRUN                                                                        \
     "mpirun --allow-run-as-root --mca plm isolated --mca btl self,vader --map-by ppr:1:numa --bind-to numa -n 4 "
 
-static void must_run(const char *command)
-{
-    int status = system(command);
-    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-        failed(__FILE__, __LINE__, "this has failed", command);
-}
-
 /* ---- Ranks and nodes ---- */
 
 static int rank, node, sum;

@@ -27,7 +27,7 @@ const OTHERS: [&str; 2] = ["mod", "sized"];
 const NOT_DECLARED: [&str; 1] = ["gs_preempt_word"];
 
 /// Functions that never run another goroutine in the caller's place.
-const NEVER_SWITCH: [&str; 31] = [
+const NEVER_SWITCH: [&str; 32] = [
     "gs_abi_version",
     "gs_after_ms",
     "gs_after_ns",
@@ -49,6 +49,7 @@ const NEVER_SWITCH: [&str; 31] = [
     "gs_name",
     "gs_now",
     "gs_numa_unbound_cpus",
+    "gs_own_threads",
     "gs_preempt_disable",
     "gs_preempt_flag",
     "gs_retain",

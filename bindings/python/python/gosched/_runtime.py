@@ -307,4 +307,6 @@ def _after_fork():
 _os.register_at_fork(
     before=_gosched._before_fork, after_in_parent=_gosched._after_fork, after_in_child=_after_fork
 )
+from . import _fork  # noqa: E402, F401
+
 _atexit.register(_gosched._finalize)

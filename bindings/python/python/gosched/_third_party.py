@@ -144,9 +144,31 @@ def trio_threads(module):
     module.set_os_thread_name = None
 
 
+def _mysqlclient(module):
+    from . import _mysql
+
+    _mysql.adapt(module)
+
+
+def grpc_core(module):
+    from . import _grpc
+
+    _grpc.adapt_core(module)
+
+
+def grpc_server(module):
+    from . import _grpc
+
+    _grpc.adapt_server(module)
+
+
 #: module -> what is done with it once it's imported
 _ADAPT = {}
-_PACKAGES = {"psycopg.waiting": _psycopg, "psycopg2.extensions": _psycopg2}
+_PACKAGES = {
+    "MySQLdb._mysql": _mysqlclient,
+    "psycopg.waiting": _psycopg,
+    "psycopg2.extensions": _psycopg2,
+}
 
 
 def add(name, adapt):

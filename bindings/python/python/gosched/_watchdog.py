@@ -111,6 +111,9 @@ class Watchdog:
         # Held while the thread runs. Its own kind of lock, of which none is a goroutine's.
         self._running = _originals.allocate_lock()
         self._running.acquire()
+        # Held until the thread has begun.
+        self._begun = _originals.allocate_lock()
+        self._begun.acquire()
         try:
             _originals.start_new_thread(self._run, (self._watch, self._running))
         except BaseException:
@@ -121,6 +124,8 @@ class Watchdog:
     def _run(self, watch, running):
         self._ident = _originals.get_ident()
         _originals.own_threads.add(self._ident)
+        _gosched._own_thread(True)
+        self._begun.release()
         try:
             while True:
                 held = watch.held()
@@ -156,10 +161,13 @@ class Watchdog:
         return Incident(goroutine, _frame_of(stack) if isinstance(stack, list) else stack)
 
     def _tell(self, incident):
+        _gosched._own_thread(False)
         try:
             self._report(incident)
         except Exception:
             traceback.print_exc()
+        finally:
+            _gosched._own_thread(True)
 
     @property
     def running(self):
@@ -187,6 +195,13 @@ class Watchdog:
 
 #: those that run
 _watchdogs = set()
+
+
+def _wait_until_begun():
+    """Before a fork: a thread that is just being started would be taken for one of the program's."""
+    for watchdog in list(_watchdogs):
+        with watchdog._begun:
+            pass
 
 
 def watchdog(seconds=0.1, report=None):

@@ -32,6 +32,7 @@ __all__ = [
     "patch_select",
     "patch_signal",
     "patch_socket",
+    "patch_sqlite3",
     "patch_ssl",
     "patch_subprocess",
     "patch_threading",
@@ -312,6 +313,24 @@ def patch_signal(record):
         record.set(signal, name, getattr(ours, name))
 
 
+@_patch_function
+def patch_sqlite3(record):
+    """Make the calls of sqlite3 wait in other threads."""
+
+    def replace(record, *names):
+        from . import _sqlite
+
+        for module in names:
+            for name, value in _sqlite.REPLACEMENTS.items():
+                record.set(_sys.modules[module], name, value)
+
+    if "_sqlite3" in _sys.modules:
+        replace(record, *(name for name in ("_sqlite3", "sqlite3", "sqlite3.dbapi2") if name in _sys.modules))
+    else:
+        # No module has taken its names then.
+        _third_party.add("_sqlite3", lambda module: replace(_Patch(), "_sqlite3"))
+
+
 _THREAD_NAMES = (
     "LockType",
     "RLock",
@@ -403,6 +422,8 @@ def patch_threading(record):
     _gosched._are_threads()
     _third_party.add("multiprocessing.synchronize", _third_party.multiprocessing_locks)
     _third_party.add("trio._core._thread_cache", _third_party.trio_threads)
+    _third_party.add("grpc._cython.cygrpc", _third_party.grpc_core)
+    _third_party.add("grpc._server", _third_party.grpc_server)
     if not others:
         _replace_locks(ours)
 
@@ -614,6 +635,7 @@ _ALL = (
     ("ssl", patch_ssl),
     ("subprocess", patch_subprocess),
     ("signal", patch_signal),
+    ("sqlite3", patch_sqlite3),
 )
 
 
@@ -628,6 +650,7 @@ def patch_all(
     ssl=True,
     os=True,
     signal=True,
+    sqlite3=True,
 ):
     """Make the standard library cooperative, all of it or what the arguments say.
 
@@ -645,6 +668,7 @@ def patch_all(
         ssl=ssl,
         os=os,
         signal=signal,
+        sqlite3=sqlite3,
     )
     record = _Patch()
     for name, patch in _ALL:

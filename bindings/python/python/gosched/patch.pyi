@@ -14,5 +14,6 @@ def patch_all(
     ssl: bool = True,
     os: bool = True,
     signal: bool = True,
+    sqlite3: bool = True,
 ) -> None: ...
 def get_original(module: str, name: str) -> Any: ...

@@ -667,6 +667,13 @@ pub mod thread {
         (0, 0)
     }
 
+    /// No model asks for the numbers of the library's threads.
+    pub fn lock_own() {}
+
+    pub fn unlock_own() {}
+
+    pub fn forget_own() {}
+
     /// No model asks for the stack of a forked child's thread.
     pub fn forked_on(_stack: (usize, usize)) {}
 
