@@ -19,12 +19,15 @@
 
 #define SECOND 1000000000
 
-/* States that wait in the pool for the next goroutine, at most; each takes some 30 KiB. */
+/* States that wait in the pool for the next goroutine, at most; each takes some 45 KiB. */
 #define POOL 128
 /* A state whose memory has grown by this many bytes since it was last cleaned is cleaned before the pool ... */
 #define DIRTY (128 * 1024)
 /* ... and is not kept if it still has more than this, */
 #define TOO_LARGE (4 * 1024 * 1024)
+/* or if its memory is this many times as large as what is in use there, and this many bytes more, because that lies scattered, */
+#define SPARSE 2
+#define TOO_SPARSE (256 * 1024)
 /* or if a goroutine has left more globals than this: their table stays large, and each goroutine's end looks at all of it. */
 #define TOO_MANY 1000
 /* The collector is told of memory outside of Lua in steps of this many bytes. */
@@ -703,8 +706,10 @@ static void close_state(struct state *S)
     /* Finalizers don't make it the state that the thread runs: the slice's signal may come when it has been freed. */
     S->L = NULL;
     set_running(NULL);
+    S->heap.closing = true;
     if (L)
         lua_close(L);
+    lgs_heap_free(&S->heap);
     free(S->scratch);
     free(S->packing);
     lgs_preloads_release(S->preloads);
@@ -839,16 +844,37 @@ static int fill_state(lua_State *L)
     return 0;
 }
 
-/* As the allocator of luaL_newstate. Lua says in `old` which kind of object it allocates. */
+/* Of a new object Lua says in `old` which kind it is. */
 static void *allocate(void *state, void *p, size_t old, size_t size)
 {
-    if (size == 0) {
-        free(p);
-        return NULL;
-    }
+    struct state *S = state;
     if (!p && old == LUA_TUSERDATA)
-        ((struct state *)state)->userdata++;
-    return realloc(p, size);
+        S->userdata++;
+    return lgs_allocate(&S->heap, p, old, size);
+}
+
+/* As luaL_newstate has them. */
+
+static void warning(void *state, const char *text, int more)
+{
+    struct state *S = state;
+    bool begins = !S->in_warning;
+    S->in_warning = more;
+    if (begins && !more && text[0] == '@') {
+        if (strcmp(text, "@on") == 0)
+            S->warns = true;
+        else if (strcmp(text, "@off") == 0)
+            S->warns = false;
+    } else if (S->warns) {
+        fprintf(stderr, "%s%s%s", begins ? "Lua warning: " : "", text, more ? "" : "\n");
+    }
+}
+
+static int panic(lua_State *L)
+{
+    const char *text = lua_tostring(L, -1);
+    fprintf(stderr, "PANIC: unprotected error in call to Lua API (%s)\n", text ? text : "error object is not a string");
+    return 0;
 }
 
 static struct state *get_state(void)
@@ -863,11 +889,14 @@ static struct state *get_state(void)
     if (S)
         return S;
     S = calloc(1, sizeof *S);
-    if (!S || !(S->L = luaL_newstate())) {
+    if (!S || !(S->L = lua_newstate(allocate, S))) {
+        if (S)
+            lgs_heap_free(&S->heap);
         free(S);
         return NULL;
     }
-    lua_setallocf(S->L, allocate, S);
+    lua_atpanic(S->L, panic);
+    lua_setwarnf(S->L, warning, S);
     lua_pushcfunction(S->L, fill_state);
     lua_pushlightuserdata(S->L, S);
     if (lua_pcall(S->L, 1, 0, 0) != LUA_OK) {
@@ -911,8 +940,9 @@ static void put_state(struct state *S)
         S->finalizers = false;
         lua_gc(L, LUA_GCCOLLECT);
         S->clean = memory(L);
+        lgs_heap_trim(&S->heap);
         /* Finalizers may have set globals. */
-        keep = S->clean < TOO_LARGE && restore_globals(S);
+        keep = S->clean < TOO_LARGE && S->heap.size < SPARSE * S->clean + TOO_SPARSE && restore_globals(S);
     }
     lgs_scratch_done(S);
     set_running(NULL); /* finalizers may have waited, and another thread may run the state as soon as it is in the pool */
