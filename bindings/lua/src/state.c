@@ -63,18 +63,38 @@ enum { G_RUNS, G_DONE, G_FAILED };
    is over. A timer of the thread, which runs only while the thread computes, sends a signal to that thread; its handler
    sets the hook for the state that the thread runs just then, and the hook lets others run. Signal handlers may call lua_sethook. */
 
-static _Thread_local lua_State *running;
-static _Thread_local unsigned tick_age;
+struct thread {
+    struct state *_Atomic running; /* NULL: none */
+    struct state *_Atomic ticked;  /* that the handler uses now; NULL: none */
+    unsigned age;                  /* of the process when the thread got its timer; 0: never */
+    struct thread *next, **at;     /* in `threads`: the next, and what points to this */
+};
+static _Thread_local struct thread this_thread __attribute__((tls_model("initial-exec")));
+static struct thread *threads; /* that have timers */
+static _Atomic bool threads_locked;
 static int tick_signal;   /* 0: there is none */
 static unsigned age = 1;  /* of the process: a child of fork has no timers */
 static pthread_key_t timer_key;
 
 /* Not inlined: the goroutine may be on another thread after a switch, and a compiler may keep the
    address of a thread's variable. */
-static __attribute__((noinline)) void set_running(lua_State *L)
+static __attribute__((noinline)) void set_running(struct state *S)
 {
-    running = L;
-    __asm__ volatile("" ::: "memory");
+    atomic_store_explicit(&this_thread.running, S, memory_order_release);
+}
+
+/* Before the state is freed: no thread's handler uses it from now on. A thread may still count it as the state that it runs: the
+   library has preempted the state's goroutine, which went on elsewhere, or a host closes the state on another thread. */
+static void forget_state(struct state *S)
+{
+    lgs_spin_lock(&threads_locked);
+    for (struct thread *t = threads; t; t = t->next) {
+        struct state *running = S;
+        atomic_compare_exchange_strong(&t->running, &running, NULL);
+        while (atomic_load(&t->ticked) == S)
+            __builtin_ia32_pause();
+    }
+    lgs_spin_unlock(&threads_locked);
 }
 
 static int raise_cancelled(struct state *S, lua_State *L);
@@ -105,36 +125,64 @@ static void on_slice(lua_State *L, lua_Debug *ar)
 static void on_tick(int signal)
 {
     (void)signal;
-    lua_State *L = running;
-    /* A hook of the program's, or lua5.4's for Ctrl-C, comes first. */
-    if (L && lua_gethookmask(L) == 0)
-        lua_sethook(L, on_slice, LUA_MASKCOUNT, 1);
+    struct state *S = atomic_load(&this_thread.running);
+    atomic_store(&this_thread.ticked, S);
+    if (S && atomic_load(&this_thread.running) == S) {
+        lua_State *L = S->coroutine ? S->coroutine : S->L;
+        /* A hook of the program's, or lua5.4's for Ctrl-C, comes first. */
+        if (L && lua_gethookmask(L) == 0)
+            lua_sethook(L, on_slice, LUA_MASKCOUNT, 1);
+    }
+    atomic_store(&this_thread.ticked, NULL);
 }
 
 static void delete_timer(void *timer)
 {
     timer_delete((timer_t)((intptr_t)timer - 1));
+    lgs_spin_lock(&threads_locked);
+    struct thread *t = &this_thread;
+    atomic_store(&t->running, NULL); /* a signal may still come */
+    *t->at = t->next;
+    if (t->next)
+        t->next->at = t->at;
+    lgs_spin_unlock(&threads_locked);
 }
 
-static __attribute__((noinline)) void start_ticking(void)
+/* The goroutine stays on the thread meanwhile. */
+static __attribute__((noinline)) void make_timer(void)
 {
-    if (tick_age == age || tick_signal == 0)
-        return;
-    tick_age = age;
+    struct thread *t = &this_thread;
+    t->age = age;
     struct sigevent event = {.sigev_notify = SIGEV_THREAD_ID, .sigev_signo = tick_signal};
     struct itimerspec each = {{0, LGS_SLICE}, {0, LGS_SLICE}};
     timer_t timer;
     event._sigev_un._tid = (pid_t)syscall(SYS_gettid);
     if (timer_create(CLOCK_THREAD_CPUTIME_ID, &event, &timer) != 0)
         return;
-    if (pthread_setspecific(timer_key, (void *)((intptr_t)timer + 1)) != 0 || timer_settime(timer, 0, &each, NULL) != 0) {
+    if (timer_settime(timer, 0, &each, NULL) != 0 || pthread_setspecific(timer_key, (void *)((intptr_t)timer + 1)) != 0) {
         timer_delete(timer);
         return;
     }
+    lgs_spin_lock(&threads_locked);
+    t->at = &threads;
+    t->next = threads;
+    if (threads)
+        threads->at = &t->next;
+    threads = t;
+    lgs_spin_unlock(&threads_locked);
     sigset_t set;
     sigemptyset(&set);
     sigaddset(&set, tick_signal);
     pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+}
+
+static __attribute__((noinline)) void start_ticking(void)
+{
+    if (this_thread.age == age || tick_signal == 0)
+        return;
+    gs_preempt_disable();
+    make_timer();
+    gs_preempt_enable();
 }
 
 /* Takes a real-time signal that is not in use. */
@@ -155,9 +203,14 @@ static void choose_signal(void)
     }
 }
 
+/* In a child of fork, which has no timers. */
 static void forget_timers(void)
 {
     age++;
+    if (tick_signal != 0)
+        pthread_setspecific(timer_key, NULL);
+    threads = NULL;
+    atomic_store(&threads_locked, false);
 }
 
 /* ---- Deadlocks ----
@@ -377,7 +430,7 @@ void lgs_enter(struct state *S, bool sync)
     if (S->self)
         settle_ctrl_c(S);
     start_ticking();
-    set_running(S->coroutine ? S->coroutine : S->L);
+    set_running(S->L ? S : NULL);
 }
 
 /* What gs_dump writes, on top of the stack. */
@@ -705,7 +758,7 @@ static void close_state(struct state *S)
     lua_State *L = S->L;
     /* Finalizers don't make it the state that the thread runs: the slice's signal may come when it has been freed. */
     S->L = NULL;
-    set_running(NULL);
+    forget_state(S);
     S->heap.closing = true;
     if (L)
         lua_close(L);
@@ -726,7 +779,6 @@ static lua_State *switch_to(struct state *S, lua_State *co)
 {
     lua_State *was = S->coroutine;
     S->coroutine = co;
-    set_running(co ? co : S->L);
     return was;
 }
 
@@ -1480,6 +1532,9 @@ static int main_gc(lua_State *L)
 {
     struct state *S = lua_touserdata(L, 1);
     set_running(NULL);
+    /* Finalizers that run later don't make it the state that the thread runs. */
+    S->L = S->coroutine = NULL;
+    forget_state(S);
     (void)!gs_mutex_lock(&main_lock, GS_FOREVER);
     if (main_program == S)
         main_program = NULL;
