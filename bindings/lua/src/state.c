@@ -246,12 +246,20 @@ static void unlock_main(void)
     gs_cancel_enable();
 }
 
+static bool all_asleep(void)
+{
+    return atomic_load(&asleep) >= atomic_load(&alive) && atomic_load(&timers) == 0;
+}
+
 static void interrupt_main(int reason)
 {
     int came = CTRL_C_CAME;
+    bool wanted;
     lock_main();
-    /* Unless the wait has ended by itself: settle_ctrl_c. */
-    bool wanted = reason != LGS_INTERRUPT || atomic_compare_exchange_strong(&ctrl_c, &came, CTRL_C_ENDS_WAITS);
+    if (reason == LGS_INTERRUPT) /* unless the wait has ended by itself: settle_ctrl_c */
+        wanted = atomic_compare_exchange_strong(&ctrl_c, &came, CTRL_C_ENDS_WAITS);
+    else /* unless the main program has only been opened now */
+        wanted = all_asleep();
     if (wanted && main_program && main_program->self) {
         atomic_store(&main_program->reason, reason);
         gs_cancel(main_program->self);
@@ -263,11 +271,6 @@ static void count_active(const gs_g_info *info, void *count)
 {
     if (info->state != GS_G_WAITING)
         ++*(int *)count;
-}
-
-static bool all_asleep(void)
-{
-    return atomic_load(&asleep) >= atomic_load(&alive) && atomic_load(&timers) == 0;
 }
 
 /* In a goroutine of the timer's. */

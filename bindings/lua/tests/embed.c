@@ -86,13 +86,29 @@ static void test_closed_by_another_thread(void)
     printf("a state that another thread closes\n");
 }
 
+/* A state that is opened while there is no other: nothing waits for another, so that is no deadlock. */
+static void test_one_after_another(void)
+{
+    for (int i = 0; i < 200; i++) {
+        lua_State *L = begin("require 'gosched'"), *next = begin("");
+        /* The module looks for a deadlock 20 ms after the last state was closed. */
+        gs_deadline opened = gs_now() + 20 * 1000 * 1000 + i * 2000 - 50 * 1000;
+        lua_close(L);
+        while (gs_now() < opened)
+            ;
+        run(next, "require('gosched').sleep(0.001)");
+        lua_close(next);
+    }
+    printf("one state after another\n");
+}
+
 int main(int argc, char **argv)
 {
     static const struct {
         const char *name;
         void (*f)(void);
     } tests[] = {
-        {"without", test_without_the_module}, {"thread", test_closed_by_another_thread},
+        {"without", test_without_the_module}, {"thread", test_closed_by_another_thread}, {"one", test_one_after_another},
     };
     alarm(300); /* a hang */
     setvbuf(stdout, NULL, _IOLBF, 0);
