@@ -134,7 +134,7 @@ struct state {
     lua_State *L;
     lua_State *coroutine; /* that runs in it now; NULL: none */
     struct goroutine *g;  /* what it runs; NULL: it is a main program's */
-    struct state *next;  /* in the pool */
+    struct state *next;  /* in the pool, or among those of main programs */
     bool attached;       /* gs_attach was called for it */
     gs_g *self;          /* the main program's goroutine, a reference; else NULL */
     _Atomic int reason;  /* LGS_..., of the main program */

@@ -225,7 +225,7 @@ static _Atomic bool watched;         /* a timer to look again runs */
 static uint64_t suspected;
 static gs_timer *watch;
 
-/* The state that is told of deadlocks and of Ctrl-C: that of the first main program. */
+/* The state that is told of deadlocks and of Ctrl-C: that of the first main program. The others are next to it. */
 static gs_mutex main_lock;
 static struct state *main_program;
 
@@ -1538,12 +1538,23 @@ static int main_gc(lua_State *L)
     /* Finalizers that run later don't make it the state that the thread runs. */
     S->L = S->coroutine = NULL;
     forget_state(S);
-    (void)!gs_mutex_lock(&main_lock, GS_FOREVER);
-    if (main_program == S)
-        main_program = NULL;
+    struct state *same = NULL; /* another main program of the same goroutine */
+    lock_main();
+    for (struct state **at = &main_program; *at;) {
+        if (*at == S) {
+            *at = S->next;
+            continue;
+        }
+        if ((*at)->self == S->self)
+            same = *at;
+        at = &(*at)->next;
+    }
+    bool attached = S->attached && S->self == gs_self();
+    if (same)
+        same->attached |= S->attached;
+    unlock_main();
     gs_release(S->self);
     S->self = NULL;
-    gs_mutex_unlock(&main_lock);
     one_fewer_alive();
     free(S->scratch);
     free(S->packing);
@@ -1552,10 +1563,9 @@ static int main_gc(lua_State *L)
     S->scratch = NULL;
     S->scratch_size = 0;
     S->packing = NULL;
-    if (S->attached) {
-        S->attached = false;
+    S->attached = false;
+    if (attached && !same)
         gs_detach();
-    }
     return 0;
 }
 
@@ -1580,11 +1590,14 @@ static struct state *open_main(lua_State *L)
     lua_setfield(L, -2, "__gc");
     lua_setmetatable(L, -2);
     lua_rawsetp(L, LUA_REGISTRYINDEX, &state_key);
-    (void)!gs_mutex_lock(&main_lock, GS_FOREVER);
-    bool first = !main_program && S->self;
-    if (first)
-        main_program = S;
-    gs_mutex_unlock(&main_lock);
+    lock_main();
+    struct state **at = &main_program;
+    while (*at)
+        at = &(*at)->next;
+    if (S->self)
+        *at = S;
+    bool first = main_program == S;
+    unlock_main();
     if (first && interrupts < 0) {
         int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         gs_spawn_opts opts = GS_SPAWN_OPTS_INIT;

@@ -102,6 +102,17 @@ static void test_one_after_another(void)
     printf("one state after another\n");
 }
 
+/* Two states of one thread: when the one that was opened first is closed, the other one's main program is still a goroutine. */
+static void test_two_in_a_thread(void)
+{
+    lua_State *first = begin("require 'gosched'"), *second = begin("gosched = require 'gosched'");
+    lua_close(first);
+    run(second, "local ok, err = pcall(function() gosched.chan():recv() end) assert(err:find 'deadlock')");
+    lua_close(second);
+    MUST(gs_self() == NULL, "the thread is still a goroutine");
+    printf("two states of one thread\n");
+}
+
 int main(int argc, char **argv)
 {
     static const struct {
@@ -109,6 +120,7 @@ int main(int argc, char **argv)
         void (*f)(void);
     } tests[] = {
         {"without", test_without_the_module}, {"thread", test_closed_by_another_thread}, {"one", test_one_after_another},
+        {"two", test_two_in_a_thread},
     };
     alarm(300); /* a hang */
     setvbuf(stdout, NULL, _IOLBF, 0);
