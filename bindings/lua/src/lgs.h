@@ -134,7 +134,12 @@ struct state {
     lua_State *L;
     lua_State *coroutine; /* that runs in it now; NULL: none */
     struct goroutine *g;  /* what it runs; NULL: it is a main program's */
-    struct state *next;  /* in the pool, or among those of main programs */
+    struct program *program; /* of its goroutine; a main program's state is one of its users */
+    struct state *next;  /* in the pool, among those of goroutines, or among those of main programs */
+    struct state **at;   /* what points to this, among those of goroutines */
+    gs_g *runs;          /* g's, while it is among those; no reference */
+    _Atomic bool stopped; /* the goroutine's program is closed: it has to end */
+    gs_deadline clean_up; /* the slice's hook doesn't end it before; 0: it was not told to end */
     bool attached;       /* gs_attach was called for it */
     gs_g *self;          /* the main program's goroutine, a reference; else NULL */
     _Atomic int reason;  /* LGS_..., of the main program */

@@ -35,6 +35,8 @@
 /* What a goroutine that has ended takes as long as it has a handle, in bytes: the library's descriptor and the copies of
    its name, paths and result. */
 #define GOROUTINE 1024
+/* A goroutine whose program is closed may compute for this long, in ns, while the error that ends it is on its way. */
+#define CLEAN_UP (SECOND / 10)
 /* An error that was not asked for is printed after this time, in ns. */
 #define REPORT_AFTER SECOND
 /* All goroutines must have waited for this long, in ns, before that counts as a deadlock. */
@@ -51,6 +53,7 @@ struct goroutine {
     struct shared *done;         /* a wait group to count down, or NULL */
     _Atomic int status;          /* G_... */
     _Atomic bool joined;         /* a caller has been told how it ended, or waits to be */
+    struct program *program;     /* that it belongs to; as long as it has not ended, one of the program's users */
     struct goroutine *next_failed, **at_failed; /* in `failed`: the next, and what points to this; NULL: not in it */
     int64_t report_at;                          /* when its error is printed, by gs_now */
 };
@@ -97,6 +100,12 @@ static void forget_state(struct state *S)
     lgs_spin_unlock(&threads_locked);
 }
 
+/* Whether the program of the state's goroutine is closed. */
+static bool is_stopped(const struct state *S)
+{
+    return atomic_load_explicit(&S->stopped, memory_order_relaxed);
+}
+
 static int raise_cancelled(struct state *S, lua_State *L);
 
 static void on_slice(lua_State *L, lua_Debug *ar)
@@ -110,16 +119,19 @@ static void on_slice(lua_State *L, lua_Debug *ar)
         return;
     bool held = S->held;
     S->held = false;
-    if (gs_cancelled()) {
-        if (held) /* not before the next instruction, which makes the mutex the business of a <close> variable */
-            lua_sethook(L, on_slice, LUA_MASKCOUNT, 1);
-        else
-            raise_cancelled(S, L);
+    if (gs_now() < S->clean_up) /* 0, if it was not told to end */
         return;
+    if (!gs_cancelled() && !is_stopped(S)) {
+        lgs_leave(S, false);
+        gs_yield();
+        lgs_enter(S, false);
+        if (!is_stopped(S))
+            return;
     }
-    lgs_leave(S, false);
-    gs_yield();
-    lgs_enter(S, false);
+    if (held) /* not before the next instruction, which makes the mutex the business of a <close> variable */
+        lua_sethook(L, on_slice, LUA_MASKCOUNT, 1);
+    else
+        raise_cancelled(S, L);
 }
 
 static void on_tick(int signal)
@@ -130,7 +142,7 @@ static void on_tick(int signal)
     if (S && atomic_load(&this_thread.running) == S) {
         lua_State *L = S->coroutine ? S->coroutine : S->L;
         /* A hook of the program's, or lua5.4's for Ctrl-C, comes first. */
-        if (L && lua_gethookmask(L) == 0)
+        if (L && (lua_gethookmask(L) == 0 || is_stopped(S)))
             lua_sethook(L, on_slice, LUA_MASKCOUNT, 1);
     }
     atomic_store(&this_thread.ticked, NULL);
@@ -458,8 +470,24 @@ static bool in_finalizer(lua_State *L)
     return lua_gc(L, LUA_GCISRUNNING) < 0;
 }
 
+/* The error that ends a goroutine whose program is closed. The first one leaves it time for clean-up that doesn't wait. From the
+   second one on, each instruction raises it again. */
+static int raise_stopped(struct state *S, lua_State *L)
+{
+    if (S->clean_up == 0) {
+        S->clean_up = gs_after_ns(CLEAN_UP);
+    } else {
+        S->clean_up = 1;
+        lua_sethook(L, on_slice, LUA_MASKCOUNT, 1);
+    }
+    lua_pushliteral(L, "cancelled");
+    return lua_error(L);
+}
+
 static int raise_cancelled(struct state *S, lua_State *L)
 {
+    if (is_stopped(S))
+        return raise_stopped(S, L);
     int reason = atomic_exchange(&S->reason, LGS_NO_REASON);
     /* An error ends a finalizer and goes no further, so the goroutine is still to be ended. */
     if (reason != LGS_NO_REASON || !in_finalizer(L))
@@ -748,11 +776,88 @@ struct state *lgs_state_of(lua_State *L)
     return S;
 }
 
-/* ---- The pool of states ---- */
+/* ---- Programs ----
+
+   A program is a state that a host has made, with the goroutines that the state has started, and those that they have started.
+   When the state is closed, all of these goroutines have to end. Each is cancelled for good, so its waits fail, and the slice's
+   hook ends it if it computes. */
+
+struct program {
+    _Atomic int users;   /* the host's state, and the goroutines that have not ended */
+    _Atomic bool closed; /* no goroutine begins any more */
+};
+
+/* lua_close goes on when no goroutine has ended for this long, in ns: longer than CLEAN_UP. A goroutine can't end while it is in
+   a function in C that neither calls Lua nor waits here. */
+#define WITHOUT_AN_END (SECOND / 5)
 
 static gs_mutex pool_lock;
 static struct state *pool;
 static int pooled;
+static struct state *busy;  /* the states of goroutines */
+static gs_cond ended;       /* a goroutine has ended, while a program is closed */
+static _Atomic int closing; /* programs whose goroutines are waited for */
+
+/* For a goroutine that the state starts; NULL if the program is closed. */
+static struct program *join_program(struct state *S)
+{
+    struct program *p = S->program;
+    if (!p)
+        return NULL;
+    /* First one user more: close_program looks at the users after it has closed the program. */
+    atomic_fetch_add(&p->users, 1);
+    if (!atomic_load(&p->closed))
+        return p;
+    atomic_fetch_sub(&p->users, 1); /* not the last one: the caller is another */
+    return NULL;
+}
+
+static void leave_program(struct program *p)
+{
+    if (atomic_fetch_sub(&p->users, 1) == 1)
+        free(p);
+    if (atomic_load(&closing) == 0)
+        return;
+    gs_cancel_disable();
+    (void)!gs_mutex_lock(&pool_lock, GS_FOREVER);
+    gs_cond_broadcast(&ended);
+    gs_mutex_unlock(&pool_lock);
+    gs_cancel_enable();
+}
+
+/* Ends the goroutines of a program. Gives the state of the goroutine that calls, of this program or another; NULL: it has
+   none. */
+static struct state *close_program(struct program *p)
+{
+    struct state *callers = NULL;
+    int users, remaining = 1; /* users that aren't waited for: the host's state, and the caller if it is one of the goroutines */
+    gs_cancel_disable();
+    (void)!gs_mutex_lock(&pool_lock, GS_FOREVER);
+    atomic_fetch_add(&closing, 1);
+    atomic_store(&p->closed, true);
+    for (struct state *S = busy; S; S = S->next) {
+        if (S->runs == gs_self())
+            callers = S;
+        if (S->program != p)
+            continue;
+        atomic_store(&S->stopped, true);
+        gs_cancel(S->runs);
+        remaining += S == callers;
+    }
+    while ((users = atomic_load(&p->users)) > remaining) {
+        gs_deadline patience = gs_after_ns(WITHOUT_AN_END);
+        while (atomic_load(&p->users) == users && gs_cond_wait(&ended, &pool_lock, patience) == 0)
+            ;
+        if (atomic_load(&p->users) == users)
+            break;
+    }
+    atomic_fetch_sub(&closing, 1);
+    gs_mutex_unlock(&pool_lock);
+    gs_cancel_enable();
+    return callers;
+}
+
+/* ---- The pool of states ---- */
 
 int luaopen_gosched(lua_State *L);
 
@@ -785,6 +890,15 @@ static lua_State *switch_to(struct state *S, lua_State *co)
     return was;
 }
 
+/* Ends a coroutine, whose <close> variables are closed in it. */
+static int reset(struct state *S, lua_State *co)
+{
+    lua_State *was = switch_to(S, co);
+    int status = lua_resetthread(co);
+    switch_to(S, was);
+    return status;
+}
+
 /* As auxresume in Lua's lcorolib.c: gives how many results are on L; below 0: an error is. */
 static int resume(struct state *S, lua_State *L, lua_State *co, int n)
 {
@@ -797,8 +911,14 @@ static int resume(struct state *S, lua_State *L, lua_State *co, int n)
     int results, status = lua_resume(co, L, n, &results);
     switch_to(S, was);
     if (status != LUA_OK && status != LUA_YIELD) {
+        bool stopped = is_stopped(S);
+        if (stopped) { /* the error is for the whole goroutine */
+            if (lua_gethook(co) == on_slice)
+                lua_sethook(L, on_slice, LUA_MASKCOUNT, 1);
+            reset(S, co);
+        }
         lua_xmove(co, L, 1);
-        return -1;
+        return stopped ? lua_error(L) : -1;
     }
     if (!lua_checkstack(L, results + 1)) {
         lua_pop(co, results);
@@ -818,15 +938,6 @@ static int co_resume(lua_State *L)
     n = n < 0 ? 1 : n;
     lua_insert(L, -(n + 1));
     return n + 1;
-}
-
-/* Ends a coroutine, whose <close> variables are closed in it. */
-static int reset(struct state *S, lua_State *co)
-{
-    lua_State *was = switch_to(S, co);
-    int status = lua_resetthread(co);
-    switch_to(S, was);
-    return status;
 }
 
 static int co_close(lua_State *L)
@@ -932,18 +1043,9 @@ static int panic(lua_State *L)
     return 0;
 }
 
-static struct state *get_state(void)
+static struct state *new_state(void)
 {
-    (void)!gs_mutex_lock(&pool_lock, GS_FOREVER);
-    struct state *S = pool;
-    if (S) {
-        pool = S->next;
-        pooled--;
-    }
-    gs_mutex_unlock(&pool_lock);
-    if (S)
-        return S;
-    S = calloc(1, sizeof *S);
+    struct state *S = calloc(1, sizeof *S);
     if (!S || !(S->L = lua_newstate(allocate, S))) {
         if (S)
             lgs_heap_free(&S->heap);
@@ -959,6 +1061,34 @@ static struct state *get_state(void)
         return NULL;
     }
     S->userdata = 0;
+    return S;
+}
+
+/* A state for the goroutine that calls, which close_program finds from now on. NULL: no memory. */
+static struct state *get_state(struct goroutine *g)
+{
+    (void)!gs_mutex_lock(&pool_lock, GS_FOREVER);
+    struct state *S = pool;
+    if (S) {
+        pool = S->next;
+        pooled--;
+    } else {
+        gs_mutex_unlock(&pool_lock);
+        if (!(S = new_state()))
+            return NULL;
+        (void)!gs_mutex_lock(&pool_lock, GS_FOREVER);
+    }
+    S->g = g;
+    S->program = g->program;
+    S->runs = gs_self();
+    S->clean_up = 0;
+    atomic_store(&S->stopped, atomic_load(&g->program->closed));
+    S->next = busy;
+    S->at = &busy;
+    if (busy)
+        busy->at = &S->next;
+    busy = S;
+    gs_mutex_unlock(&pool_lock);
     return S;
 }
 
@@ -988,7 +1118,7 @@ static void put_state(struct state *S)
         lua_gc(L, LUA_GCRESTART);
     lua_gc(L, LUA_GCINC, 200, 100, 13); /* as in a new state: the defaults in Lua's manual */
     lua_warning(L, "@off", 0);
-    bool keep = restore_globals(S);
+    bool keep = !is_stopped(S) && restore_globals(S);
     /* Finalizers run now, not when Lua comes to it: they close files that are still open, for instance. */
     if (keep && (S->open_files > 0 || S->userdata > 0 || S->finalizers || memory(L) > S->clean + DIRTY)) {
         S->userdata = 0;
@@ -1001,18 +1131,26 @@ static void put_state(struct state *S)
     }
     lgs_scratch_done(S);
     set_running(NULL); /* finalizers may have waited, and another thread may run the state as soon as it is in the pool */
+    (void)!gs_mutex_lock(&pool_lock, GS_FOREVER);
+    *S->at = S->next;
+    if (S->next)
+        S->next->at = S->at;
+    keep = keep && pooled < POOL;
     if (keep) {
-        (void)!gs_mutex_lock(&pool_lock, GS_FOREVER);
-        keep = pooled < POOL;
-        if (keep) {
-            S->next = pool;
-            pool = S;
-            pooled++;
-        }
-        gs_mutex_unlock(&pool_lock);
+        S->next = pool;
+        pool = S;
+        pooled++;
     }
-    if (!keep)
-        close_state(S);
+    gs_mutex_unlock(&pool_lock);
+    if (keep)
+        return;
+    /* If the program is closed, finalizers can't wait either. */
+    bool stopped = is_stopped(S);
+    if (stopped)
+        gs_cancel_enable();
+    close_state(S);
+    if (stopped)
+        gs_cancel_disable();
 }
 
 /* ---- Goroutines ---- */
@@ -1141,6 +1279,8 @@ static int note_error(lua_State *L)
     struct state *S = lgs_state_of(L);
     struct goroutine *g = S->g;
     lua_settop(L, 1);
+    if (is_stopped(S)) /* no program is left that could ask */
+        return 1;
     const char *text = luaL_tolstring(L, 1, NULL);
     luaL_traceback(L, L, text, 1);
     if (g)
@@ -1207,20 +1347,19 @@ static void run_goroutine(void *arg)
     struct goroutine *g = arg;
     /* The program can't cancel what happens here. */
     gs_cancel_disable();
-    struct state *S = get_state();
+    struct state *S = atomic_load(&g->program->closed) ? NULL : get_state(g);
     int status = G_FAILED;
     if (S) {
         lua_State *L = S->L;
-        S->g = g;
         lua_pushcfunction(L, note_error);
         lua_pushcfunction(L, goroutine_body);
         lua_pushlightuserdata(L, S);
         gs_cancel_enable();
         lgs_enter(S, false);
-        int r = lua_pcall(L, 1, 0, 1);
+        int r = is_stopped(S) ? LUA_ERRRUN : lua_pcall(L, 1, 0, 1);
         if (r == LUA_OK) {
             status = G_DONE;
-        } else {
+        } else if (!is_stopped(S)) {
             /* Of these Lua tells no message handler; what it says is a string. */
             if (r == LUA_ERRMEM || r == LUA_ERRERR)
                 set_traceback(g, lua_tostring(L, 2));
@@ -1248,10 +1387,11 @@ static void run_goroutine(void *arg)
         g->done = NULL;
     }
     /* Before the status says so: a caller of join that learns of the failure takes it out again. */
-    if (status == G_FAILED)
+    if (status == G_FAILED && !atomic_load(&g->program->closed))
         add_failed(g);
     atomic_store(&g->status, status);
     one_fewer_alive();
+    leave_program(g->program);
     lgs_release(&g->shared);
 }
 
@@ -1341,10 +1481,13 @@ int lgs_go(struct state *S, lua_State *L, int index, struct shared *done)
         g->done = lgs_retain(done);
     }
     opts.name = name;
+    struct program *p = g->program = join_program(S);
     lgs_retain(&g->shared);
     atomic_fetch_add(&alive, 1);
     lgs_leave(S, false);
-    int r = gs_spawn_with(run_goroutine, g, &opts, &g->g);
+    int r = p ? gs_spawn_with(run_goroutine, g, &opts, &g->g) : -ECANCELED;
+    if (p && r < 0)
+        leave_program(p);
     lgs_enter(S, false);
     if (r < 0) {
         atomic_fetch_sub(&alive, 1);
@@ -1355,7 +1498,7 @@ int lgs_go(struct state *S, lua_State *L, int index, struct shared *done)
             lgs_waitgroup_add(done, -1);
             lgs_enter(S, false);
         }
-        return luaL_error(L, "no goroutine: %s", gs_strerror(r));
+        return luaL_error(L, "no goroutine: %s", p ? gs_strerror(r) : "the main program's state is closed");
     }
     lua_settop(L, top + 1);
     lgs_boxed(L);
@@ -1538,6 +1681,9 @@ static int main_gc(lua_State *L)
     /* Finalizers that run later don't make it the state that the thread runs. */
     S->L = S->coroutine = NULL;
     forget_state(S);
+    struct state *callers = close_program(S->program);
+    leave_program(S->program);
+    S->program = NULL;
     struct state *same = NULL; /* another main program of the same goroutine */
     lock_main();
     for (struct state **at = &main_program; *at;) {
@@ -1566,6 +1712,8 @@ static int main_gc(lua_State *L)
     S->attached = false;
     if (attached && !same)
         gs_detach();
+    if (callers)
+        lgs_enter(callers, false);
     return 0;
 }
 
@@ -1577,11 +1725,14 @@ static struct state *open_main(lua_State *L)
     S->L = lua_tothread(L, -1);
     lua_pop(L, 1);
     pthread_once(&started, start_module);
-    if (!watch)
+    if (!watch || !(S->program = calloc(1, sizeof *S->program)))
         luaL_error(L, "gosched can't start: not enough memory or threads");
+    S->program->users = 1;
     int r = gs_attach(0);
-    if (r < 0 && r != -EBUSY && r != -ENOSYS)
+    if (r < 0 && r != -EBUSY && r != -ENOSYS) {
+        leave_program(S->program);
         luaL_error(L, "gosched can't start: %s", gs_strerror(r));
+    }
     S->attached = r == 0;
     S->self = gs_retain(gs_self());
     atomic_fetch_add(&alive, 1);
