@@ -91,6 +91,39 @@ void lgs_waitgroup_destroy(struct shared *s);
 void lgs_goroutine_destroy(struct shared *s, struct shared **gone);
 void lgs_file_destroy(struct shared *s);
 
+/* A lock for some instructions, in which the holder isn't stopped, and calls nothing. */
+static inline void lgs_spin_lock(_Atomic bool *locked)
+{
+    gs_preempt_disable();
+    while (atomic_exchange_explicit(locked, true, memory_order_acquire))
+        __builtin_ia32_pause();
+}
+
+static inline void lgs_spin_unlock(_Atomic bool *locked)
+{
+    atomic_store_explicit(locked, false, memory_order_release);
+    gs_preempt_enable();
+}
+
+/* ---- Memory (heap.c) ---- */
+
+#define LGS_CLASSES 16 /* of blocks, by size */
+
+/* Of one state of the pool; zero at first. */
+struct lgs_heap {
+    struct chunk *chunks, *last;
+    struct slab *with_room[LGS_CLASSES];
+    size_t size;  /* of the chunks, in bytes */
+    bool closing; /* what is given back comes back with the chunks */
+};
+
+/* As lua_Alloc. */
+void *lgs_allocate(struct lgs_heap *h, void *p, size_t old, size_t size);
+/* Gives back what is kept for the next blocks. */
+void lgs_heap_trim(struct lgs_heap *h);
+/* Gives everything back but what malloc has given. */
+void lgs_heap_free(struct lgs_heap *h);
+
 /* ---- States ---- */
 
 /* Why the goroutine of a main program was cancelled. */
@@ -101,7 +134,12 @@ struct state {
     lua_State *L;
     lua_State *coroutine; /* that runs in it now; NULL: none */
     struct goroutine *g;  /* what it runs; NULL: it is a main program's */
-    struct state *next;  /* in the pool */
+    struct program *program; /* of its goroutine; a main program's state is one of its users */
+    struct state *next;  /* in the pool, among those of goroutines, or among those of main programs */
+    struct state **at;   /* what points to this, among those of goroutines */
+    gs_g *runs;          /* g's, while it is among those; no reference */
+    _Atomic bool stopped; /* the goroutine's program is closed: it has to end */
+    gs_deadline clean_up; /* the slice's hook doesn't end it before; 0: it was not told to end */
     bool attached;       /* gs_attach was called for it */
     gs_g *self;          /* the main program's goroutine, a reference; else NULL */
     _Atomic int reason;  /* LGS_..., of the main program */
@@ -117,6 +155,9 @@ struct state {
     struct packing *packing; /* for the next message (copy.c), or NULL */
     char *scratch;       /* see lgs_scratch */
     size_t scratch_size;
+    struct lgs_heap heap; /* of the pool's states; a main program's has another */
+    bool warns;           /* warn("@on") was called */
+    bool in_warning;      /* the warning goes on */
 };
 
 static inline struct state *lgs_state(lua_State *L)

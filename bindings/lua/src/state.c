@@ -19,12 +19,15 @@
 
 #define SECOND 1000000000
 
-/* States that wait in the pool for the next goroutine, at most; each takes some 30 KiB. */
+/* States that wait in the pool for the next goroutine, at most; each takes some 45 KiB. */
 #define POOL 128
 /* A state whose memory has grown by this many bytes since it was last cleaned is cleaned before the pool ... */
 #define DIRTY (128 * 1024)
 /* ... and is not kept if it still has more than this, */
 #define TOO_LARGE (4 * 1024 * 1024)
+/* or if its memory is this many times as large as what is in use there, and this many bytes more, because that lies scattered, */
+#define SPARSE 2
+#define TOO_SPARSE (256 * 1024)
 /* or if a goroutine has left more globals than this: their table stays large, and each goroutine's end looks at all of it. */
 #define TOO_MANY 1000
 /* The collector is told of memory outside of Lua in steps of this many bytes. */
@@ -32,6 +35,8 @@
 /* What a goroutine that has ended takes as long as it has a handle, in bytes: the library's descriptor and the copies of
    its name, paths and result. */
 #define GOROUTINE 1024
+/* A goroutine whose program is closed may compute for this long, in ns, while the error that ends it is on its way. */
+#define CLEAN_UP (SECOND / 10)
 /* An error that was not asked for is printed after this time, in ns. */
 #define REPORT_AFTER SECOND
 /* All goroutines must have waited for this long, in ns, before that counts as a deadlock. */
@@ -48,6 +53,7 @@ struct goroutine {
     struct shared *done;         /* a wait group to count down, or NULL */
     _Atomic int status;          /* G_... */
     _Atomic bool joined;         /* a caller has been told how it ended, or waits to be */
+    struct program *program;     /* that it belongs to; as long as it has not ended, one of the program's users */
     struct goroutine *next_failed, **at_failed; /* in `failed`: the next, and what points to this; NULL: not in it */
     int64_t report_at;                          /* when its error is printed, by gs_now */
 };
@@ -60,18 +66,44 @@ enum { G_RUNS, G_DONE, G_FAILED };
    is over. A timer of the thread, which runs only while the thread computes, sends a signal to that thread; its handler
    sets the hook for the state that the thread runs just then, and the hook lets others run. Signal handlers may call lua_sethook. */
 
-static _Thread_local lua_State *running;
-static _Thread_local unsigned tick_age;
+struct thread {
+    struct state *_Atomic running; /* NULL: none */
+    struct state *_Atomic ticked;  /* that the handler uses now; NULL: none */
+    unsigned age;                  /* of the process when the thread got its timer; 0: never */
+    struct thread *next, **at;     /* in `threads`: the next, and what points to this */
+};
+static _Thread_local struct thread this_thread __attribute__((tls_model("initial-exec")));
+static struct thread *threads; /* that have timers */
+static _Atomic bool threads_locked;
 static int tick_signal;   /* 0: there is none */
 static unsigned age = 1;  /* of the process: a child of fork has no timers */
 static pthread_key_t timer_key;
 
 /* Not inlined: the goroutine may be on another thread after a switch, and a compiler may keep the
    address of a thread's variable. */
-static __attribute__((noinline)) void set_running(lua_State *L)
+static __attribute__((noinline)) void set_running(struct state *S)
 {
-    running = L;
-    __asm__ volatile("" ::: "memory");
+    atomic_store_explicit(&this_thread.running, S, memory_order_release);
+}
+
+/* Before the state is freed: no thread's handler uses it from now on. A thread may still count it as the state that it runs: the
+   library has preempted the state's goroutine, which went on elsewhere, or a host closes the state on another thread. */
+static void forget_state(struct state *S)
+{
+    lgs_spin_lock(&threads_locked);
+    for (struct thread *t = threads; t; t = t->next) {
+        struct state *running = S;
+        atomic_compare_exchange_strong(&t->running, &running, NULL);
+        while (atomic_load(&t->ticked) == S)
+            __builtin_ia32_pause();
+    }
+    lgs_spin_unlock(&threads_locked);
+}
+
+/* Whether the program of the state's goroutine is closed. */
+static bool is_stopped(const struct state *S)
+{
+    return atomic_load_explicit(&S->stopped, memory_order_relaxed);
 }
 
 static int raise_cancelled(struct state *S, lua_State *L);
@@ -87,51 +119,82 @@ static void on_slice(lua_State *L, lua_Debug *ar)
         return;
     bool held = S->held;
     S->held = false;
-    if (gs_cancelled()) {
-        if (held) /* not before the next instruction, which makes the mutex the business of a <close> variable */
-            lua_sethook(L, on_slice, LUA_MASKCOUNT, 1);
-        else
-            raise_cancelled(S, L);
+    if (gs_now() < S->clean_up) /* 0, if it was not told to end */
         return;
+    if (!gs_cancelled() && !is_stopped(S)) {
+        lgs_leave(S, false);
+        gs_yield();
+        lgs_enter(S, false);
+        if (!is_stopped(S))
+            return;
     }
-    lgs_leave(S, false);
-    gs_yield();
-    lgs_enter(S, false);
+    if (held) /* not before the next instruction, which makes the mutex the business of a <close> variable */
+        lua_sethook(L, on_slice, LUA_MASKCOUNT, 1);
+    else
+        raise_cancelled(S, L);
 }
 
 static void on_tick(int signal)
 {
     (void)signal;
-    lua_State *L = running;
-    /* A hook of the program's, or lua5.4's for Ctrl-C, comes first. */
-    if (L && lua_gethookmask(L) == 0)
-        lua_sethook(L, on_slice, LUA_MASKCOUNT, 1);
+    struct state *S = atomic_load(&this_thread.running);
+    atomic_store(&this_thread.ticked, S);
+    if (S && atomic_load(&this_thread.running) == S) {
+        lua_State *L = S->coroutine ? S->coroutine : S->L;
+        /* A hook of the program's, or lua5.4's for Ctrl-C, comes first. */
+        if (L && (lua_gethookmask(L) == 0 || is_stopped(S)))
+            lua_sethook(L, on_slice, LUA_MASKCOUNT, 1);
+    }
+    atomic_store(&this_thread.ticked, NULL);
 }
 
 static void delete_timer(void *timer)
 {
     timer_delete((timer_t)((intptr_t)timer - 1));
+    lgs_spin_lock(&threads_locked);
+    struct thread *t = &this_thread;
+    atomic_store(&t->running, NULL); /* a signal may still come */
+    *t->at = t->next;
+    if (t->next)
+        t->next->at = t->at;
+    lgs_spin_unlock(&threads_locked);
 }
 
-static __attribute__((noinline)) void start_ticking(void)
+/* The goroutine stays on the thread meanwhile. */
+static __attribute__((noinline)) void make_timer(void)
 {
-    if (tick_age == age || tick_signal == 0)
-        return;
-    tick_age = age;
+    struct thread *t = &this_thread;
+    t->age = age;
     struct sigevent event = {.sigev_notify = SIGEV_THREAD_ID, .sigev_signo = tick_signal};
     struct itimerspec each = {{0, LGS_SLICE}, {0, LGS_SLICE}};
     timer_t timer;
     event._sigev_un._tid = (pid_t)syscall(SYS_gettid);
     if (timer_create(CLOCK_THREAD_CPUTIME_ID, &event, &timer) != 0)
         return;
-    if (pthread_setspecific(timer_key, (void *)((intptr_t)timer + 1)) != 0 || timer_settime(timer, 0, &each, NULL) != 0) {
+    if (timer_settime(timer, 0, &each, NULL) != 0 || pthread_setspecific(timer_key, (void *)((intptr_t)timer + 1)) != 0) {
         timer_delete(timer);
         return;
     }
+    lgs_spin_lock(&threads_locked);
+    t->at = &threads;
+    t->next = threads;
+    if (threads)
+        threads->at = &t->next;
+    threads = t;
+    lgs_spin_unlock(&threads_locked);
     sigset_t set;
     sigemptyset(&set);
     sigaddset(&set, tick_signal);
     pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+}
+
+static __attribute__((noinline)) void start_ticking(void)
+{
+    if (this_thread.age == age || tick_signal == 0)
+        return;
+    gs_preempt_disable();
+    make_timer();
+    gs_preempt_enable();
 }
 
 /* Takes a real-time signal that is not in use. */
@@ -152,9 +215,14 @@ static void choose_signal(void)
     }
 }
 
+/* In a child of fork, which has no timers. */
 static void forget_timers(void)
 {
     age++;
+    if (tick_signal != 0)
+        pthread_setspecific(timer_key, NULL);
+    threads = NULL;
+    atomic_store(&threads_locked, false);
 }
 
 /* ---- Deadlocks ----
@@ -169,7 +237,7 @@ static _Atomic bool watched;         /* a timer to look again runs */
 static uint64_t suspected;
 static gs_timer *watch;
 
-/* The state that is told of deadlocks and of Ctrl-C: that of the first main program. */
+/* The state that is told of deadlocks and of Ctrl-C: that of the first main program. The others are next to it. */
 static gs_mutex main_lock;
 static struct state *main_program;
 
@@ -190,12 +258,20 @@ static void unlock_main(void)
     gs_cancel_enable();
 }
 
+static bool all_asleep(void)
+{
+    return atomic_load(&asleep) >= atomic_load(&alive) && atomic_load(&timers) == 0;
+}
+
 static void interrupt_main(int reason)
 {
     int came = CTRL_C_CAME;
+    bool wanted;
     lock_main();
-    /* Unless the wait has ended by itself: settle_ctrl_c. */
-    bool wanted = reason != LGS_INTERRUPT || atomic_compare_exchange_strong(&ctrl_c, &came, CTRL_C_ENDS_WAITS);
+    if (reason == LGS_INTERRUPT) /* unless the wait has ended by itself: settle_ctrl_c */
+        wanted = atomic_compare_exchange_strong(&ctrl_c, &came, CTRL_C_ENDS_WAITS);
+    else /* unless the main program has only been opened now */
+        wanted = all_asleep();
     if (wanted && main_program && main_program->self) {
         atomic_store(&main_program->reason, reason);
         gs_cancel(main_program->self);
@@ -207,11 +283,6 @@ static void count_active(const gs_g_info *info, void *count)
 {
     if (info->state != GS_G_WAITING)
         ++*(int *)count;
-}
-
-static bool all_asleep(void)
-{
-    return atomic_load(&asleep) >= atomic_load(&alive) && atomic_load(&timers) == 0;
 }
 
 /* In a goroutine of the timer's. */
@@ -374,7 +445,7 @@ void lgs_enter(struct state *S, bool sync)
     if (S->self)
         settle_ctrl_c(S);
     start_ticking();
-    set_running(S->coroutine ? S->coroutine : S->L);
+    set_running(S->L ? S : NULL);
 }
 
 /* What gs_dump writes, on top of the stack. */
@@ -399,8 +470,24 @@ static bool in_finalizer(lua_State *L)
     return lua_gc(L, LUA_GCISRUNNING) < 0;
 }
 
+/* The error that ends a goroutine whose program is closed. The first one leaves it time for clean-up that doesn't wait. From the
+   second one on, each instruction raises it again. */
+static int raise_stopped(struct state *S, lua_State *L)
+{
+    if (S->clean_up == 0) {
+        S->clean_up = gs_after_ns(CLEAN_UP);
+    } else {
+        S->clean_up = 1;
+        lua_sethook(L, on_slice, LUA_MASKCOUNT, 1);
+    }
+    lua_pushliteral(L, "cancelled");
+    return lua_error(L);
+}
+
 static int raise_cancelled(struct state *S, lua_State *L)
 {
+    if (is_stopped(S))
+        return raise_stopped(S, L);
     int reason = atomic_exchange(&S->reason, LGS_NO_REASON);
     /* An error ends a finalizer and goes no further, so the goroutine is still to be ended. */
     if (reason != LGS_NO_REASON || !in_finalizer(L))
@@ -689,11 +776,88 @@ struct state *lgs_state_of(lua_State *L)
     return S;
 }
 
-/* ---- The pool of states ---- */
+/* ---- Programs ----
+
+   A program is a state that a host has made, with the goroutines that the state has started, and those that they have started.
+   When the state is closed, all of these goroutines have to end. Each is cancelled for good, so its waits fail, and the slice's
+   hook ends it if it computes. */
+
+struct program {
+    _Atomic int users;   /* the host's state, and the goroutines that have not ended */
+    _Atomic bool closed; /* no goroutine begins any more */
+};
+
+/* lua_close goes on when no goroutine has ended for this long, in ns: longer than CLEAN_UP. A goroutine can't end while it is in
+   a function in C that neither calls Lua nor waits here. */
+#define WITHOUT_AN_END (SECOND / 5)
 
 static gs_mutex pool_lock;
 static struct state *pool;
 static int pooled;
+static struct state *busy;  /* the states of goroutines */
+static gs_cond ended;       /* a goroutine has ended, while a program is closed */
+static _Atomic int closing; /* programs whose goroutines are waited for */
+
+/* For a goroutine that the state starts; NULL if the program is closed. */
+static struct program *join_program(struct state *S)
+{
+    struct program *p = S->program;
+    if (!p)
+        return NULL;
+    /* First one user more: close_program looks at the users after it has closed the program. */
+    atomic_fetch_add(&p->users, 1);
+    if (!atomic_load(&p->closed))
+        return p;
+    atomic_fetch_sub(&p->users, 1); /* not the last one: the caller is another */
+    return NULL;
+}
+
+static void leave_program(struct program *p)
+{
+    if (atomic_fetch_sub(&p->users, 1) == 1)
+        free(p);
+    if (atomic_load(&closing) == 0)
+        return;
+    gs_cancel_disable();
+    (void)!gs_mutex_lock(&pool_lock, GS_FOREVER);
+    gs_cond_broadcast(&ended);
+    gs_mutex_unlock(&pool_lock);
+    gs_cancel_enable();
+}
+
+/* Ends the goroutines of a program. Gives the state of the goroutine that calls, of this program or another; NULL: it has
+   none. */
+static struct state *close_program(struct program *p)
+{
+    struct state *callers = NULL;
+    int users, remaining = 1; /* users that aren't waited for: the host's state, and the caller if it is one of the goroutines */
+    gs_cancel_disable();
+    (void)!gs_mutex_lock(&pool_lock, GS_FOREVER);
+    atomic_fetch_add(&closing, 1);
+    atomic_store(&p->closed, true);
+    for (struct state *S = busy; S; S = S->next) {
+        if (S->runs == gs_self())
+            callers = S;
+        if (S->program != p)
+            continue;
+        atomic_store(&S->stopped, true);
+        gs_cancel(S->runs);
+        remaining += S == callers;
+    }
+    while ((users = atomic_load(&p->users)) > remaining) {
+        gs_deadline patience = gs_after_ns(WITHOUT_AN_END);
+        while (atomic_load(&p->users) == users && gs_cond_wait(&ended, &pool_lock, patience) == 0)
+            ;
+        if (atomic_load(&p->users) == users)
+            break;
+    }
+    atomic_fetch_sub(&closing, 1);
+    gs_mutex_unlock(&pool_lock);
+    gs_cancel_enable();
+    return callers;
+}
+
+/* ---- The pool of states ---- */
 
 int luaopen_gosched(lua_State *L);
 
@@ -702,9 +866,11 @@ static void close_state(struct state *S)
     lua_State *L = S->L;
     /* Finalizers don't make it the state that the thread runs: the slice's signal may come when it has been freed. */
     S->L = NULL;
-    set_running(NULL);
+    forget_state(S);
+    S->heap.closing = true;
     if (L)
         lua_close(L);
+    lgs_heap_free(&S->heap);
     free(S->scratch);
     free(S->packing);
     lgs_preloads_release(S->preloads);
@@ -721,8 +887,16 @@ static lua_State *switch_to(struct state *S, lua_State *co)
 {
     lua_State *was = S->coroutine;
     S->coroutine = co;
-    set_running(co ? co : S->L);
     return was;
+}
+
+/* Ends a coroutine, whose <close> variables are closed in it. */
+static int reset(struct state *S, lua_State *co)
+{
+    lua_State *was = switch_to(S, co);
+    int status = lua_resetthread(co);
+    switch_to(S, was);
+    return status;
 }
 
 /* As auxresume in Lua's lcorolib.c: gives how many results are on L; below 0: an error is. */
@@ -737,8 +911,14 @@ static int resume(struct state *S, lua_State *L, lua_State *co, int n)
     int results, status = lua_resume(co, L, n, &results);
     switch_to(S, was);
     if (status != LUA_OK && status != LUA_YIELD) {
+        bool stopped = is_stopped(S);
+        if (stopped) { /* the error is for the whole goroutine */
+            if (lua_gethook(co) == on_slice)
+                lua_sethook(L, on_slice, LUA_MASKCOUNT, 1);
+            reset(S, co);
+        }
         lua_xmove(co, L, 1);
-        return -1;
+        return stopped ? lua_error(L) : -1;
     }
     if (!lua_checkstack(L, results + 1)) {
         lua_pop(co, results);
@@ -758,15 +938,6 @@ static int co_resume(lua_State *L)
     n = n < 0 ? 1 : n;
     lua_insert(L, -(n + 1));
     return n + 1;
-}
-
-/* Ends a coroutine, whose <close> variables are closed in it. */
-static int reset(struct state *S, lua_State *co)
-{
-    lua_State *was = switch_to(S, co);
-    int status = lua_resetthread(co);
-    switch_to(S, was);
-    return status;
 }
 
 static int co_close(lua_State *L)
@@ -839,35 +1010,50 @@ static int fill_state(lua_State *L)
     return 0;
 }
 
-/* As the allocator of luaL_newstate. Lua says in `old` which kind of object it allocates. */
+/* Of a new object Lua says in `old` which kind it is. */
 static void *allocate(void *state, void *p, size_t old, size_t size)
 {
-    if (size == 0) {
-        free(p);
-        return NULL;
-    }
+    struct state *S = state;
     if (!p && old == LUA_TUSERDATA)
-        ((struct state *)state)->userdata++;
-    return realloc(p, size);
+        S->userdata++;
+    return lgs_allocate(&S->heap, p, old, size);
 }
 
-static struct state *get_state(void)
+/* As luaL_newstate has them. */
+
+static void warning(void *state, const char *text, int more)
 {
-    (void)!gs_mutex_lock(&pool_lock, GS_FOREVER);
-    struct state *S = pool;
-    if (S) {
-        pool = S->next;
-        pooled--;
+    struct state *S = state;
+    bool begins = !S->in_warning;
+    S->in_warning = more;
+    if (begins && !more && text[0] == '@') {
+        if (strcmp(text, "@on") == 0)
+            S->warns = true;
+        else if (strcmp(text, "@off") == 0)
+            S->warns = false;
+    } else if (S->warns) {
+        fprintf(stderr, "%s%s%s", begins ? "Lua warning: " : "", text, more ? "" : "\n");
     }
-    gs_mutex_unlock(&pool_lock);
-    if (S)
-        return S;
-    S = calloc(1, sizeof *S);
-    if (!S || !(S->L = luaL_newstate())) {
+}
+
+static int panic(lua_State *L)
+{
+    const char *text = lua_tostring(L, -1);
+    fprintf(stderr, "PANIC: unprotected error in call to Lua API (%s)\n", text ? text : "error object is not a string");
+    return 0;
+}
+
+static struct state *new_state(void)
+{
+    struct state *S = calloc(1, sizeof *S);
+    if (!S || !(S->L = lua_newstate(allocate, S))) {
+        if (S)
+            lgs_heap_free(&S->heap);
         free(S);
         return NULL;
     }
-    lua_setallocf(S->L, allocate, S);
+    lua_atpanic(S->L, panic);
+    lua_setwarnf(S->L, warning, S);
     lua_pushcfunction(S->L, fill_state);
     lua_pushlightuserdata(S->L, S);
     if (lua_pcall(S->L, 1, 0, 0) != LUA_OK) {
@@ -875,6 +1061,34 @@ static struct state *get_state(void)
         return NULL;
     }
     S->userdata = 0;
+    return S;
+}
+
+/* A state for the goroutine that calls, which close_program finds from now on. NULL: no memory. */
+static struct state *get_state(struct goroutine *g)
+{
+    (void)!gs_mutex_lock(&pool_lock, GS_FOREVER);
+    struct state *S = pool;
+    if (S) {
+        pool = S->next;
+        pooled--;
+    } else {
+        gs_mutex_unlock(&pool_lock);
+        if (!(S = new_state()))
+            return NULL;
+        (void)!gs_mutex_lock(&pool_lock, GS_FOREVER);
+    }
+    S->g = g;
+    S->program = g->program;
+    S->runs = gs_self();
+    S->clean_up = 0;
+    atomic_store(&S->stopped, atomic_load(&g->program->closed));
+    S->next = busy;
+    S->at = &busy;
+    if (busy)
+        busy->at = &S->next;
+    busy = S;
+    gs_mutex_unlock(&pool_lock);
     return S;
 }
 
@@ -904,30 +1118,39 @@ static void put_state(struct state *S)
         lua_gc(L, LUA_GCRESTART);
     lua_gc(L, LUA_GCINC, 200, 100, 13); /* as in a new state: the defaults in Lua's manual */
     lua_warning(L, "@off", 0);
-    bool keep = restore_globals(S);
+    bool keep = !is_stopped(S) && restore_globals(S);
     /* Finalizers run now, not when Lua comes to it: they close files that are still open, for instance. */
     if (keep && (S->open_files > 0 || S->userdata > 0 || S->finalizers || memory(L) > S->clean + DIRTY)) {
         S->userdata = 0;
         S->finalizers = false;
         lua_gc(L, LUA_GCCOLLECT);
         S->clean = memory(L);
+        lgs_heap_trim(&S->heap);
         /* Finalizers may have set globals. */
-        keep = S->clean < TOO_LARGE && restore_globals(S);
+        keep = S->clean < TOO_LARGE && S->heap.size < SPARSE * S->clean + TOO_SPARSE && restore_globals(S);
     }
     lgs_scratch_done(S);
     set_running(NULL); /* finalizers may have waited, and another thread may run the state as soon as it is in the pool */
+    (void)!gs_mutex_lock(&pool_lock, GS_FOREVER);
+    *S->at = S->next;
+    if (S->next)
+        S->next->at = S->at;
+    keep = keep && pooled < POOL;
     if (keep) {
-        (void)!gs_mutex_lock(&pool_lock, GS_FOREVER);
-        keep = pooled < POOL;
-        if (keep) {
-            S->next = pool;
-            pool = S;
-            pooled++;
-        }
-        gs_mutex_unlock(&pool_lock);
+        S->next = pool;
+        pool = S;
+        pooled++;
     }
-    if (!keep)
-        close_state(S);
+    gs_mutex_unlock(&pool_lock);
+    if (keep)
+        return;
+    /* If the program is closed, finalizers can't wait either. */
+    bool stopped = is_stopped(S);
+    if (stopped)
+        gs_cancel_enable();
+    close_state(S);
+    if (stopped)
+        gs_cancel_disable();
 }
 
 /* ---- Goroutines ---- */
@@ -1056,6 +1279,8 @@ static int note_error(lua_State *L)
     struct state *S = lgs_state_of(L);
     struct goroutine *g = S->g;
     lua_settop(L, 1);
+    if (is_stopped(S)) /* no program is left that could ask */
+        return 1;
     const char *text = luaL_tolstring(L, 1, NULL);
     luaL_traceback(L, L, text, 1);
     if (g)
@@ -1122,20 +1347,19 @@ static void run_goroutine(void *arg)
     struct goroutine *g = arg;
     /* The program can't cancel what happens here. */
     gs_cancel_disable();
-    struct state *S = get_state();
+    struct state *S = atomic_load(&g->program->closed) ? NULL : get_state(g);
     int status = G_FAILED;
     if (S) {
         lua_State *L = S->L;
-        S->g = g;
         lua_pushcfunction(L, note_error);
         lua_pushcfunction(L, goroutine_body);
         lua_pushlightuserdata(L, S);
         gs_cancel_enable();
         lgs_enter(S, false);
-        int r = lua_pcall(L, 1, 0, 1);
+        int r = is_stopped(S) ? LUA_ERRRUN : lua_pcall(L, 1, 0, 1);
         if (r == LUA_OK) {
             status = G_DONE;
-        } else {
+        } else if (!is_stopped(S)) {
             /* Of these Lua tells no message handler; what it says is a string. */
             if (r == LUA_ERRMEM || r == LUA_ERRERR)
                 set_traceback(g, lua_tostring(L, 2));
@@ -1163,10 +1387,11 @@ static void run_goroutine(void *arg)
         g->done = NULL;
     }
     /* Before the status says so: a caller of join that learns of the failure takes it out again. */
-    if (status == G_FAILED)
+    if (status == G_FAILED && !atomic_load(&g->program->closed))
         add_failed(g);
     atomic_store(&g->status, status);
     one_fewer_alive();
+    leave_program(g->program);
     lgs_release(&g->shared);
 }
 
@@ -1256,10 +1481,13 @@ int lgs_go(struct state *S, lua_State *L, int index, struct shared *done)
         g->done = lgs_retain(done);
     }
     opts.name = name;
+    struct program *p = g->program = join_program(S);
     lgs_retain(&g->shared);
     atomic_fetch_add(&alive, 1);
     lgs_leave(S, false);
-    int r = gs_spawn_with(run_goroutine, g, &opts, &g->g);
+    int r = p ? gs_spawn_with(run_goroutine, g, &opts, &g->g) : -ECANCELED;
+    if (p && r < 0)
+        leave_program(p);
     lgs_enter(S, false);
     if (r < 0) {
         atomic_fetch_sub(&alive, 1);
@@ -1270,7 +1498,7 @@ int lgs_go(struct state *S, lua_State *L, int index, struct shared *done)
             lgs_waitgroup_add(done, -1);
             lgs_enter(S, false);
         }
-        return luaL_error(L, "no goroutine: %s", gs_strerror(r));
+        return luaL_error(L, "no goroutine: %s", p ? gs_strerror(r) : "the main program's state is closed");
     }
     lua_settop(L, top + 1);
     lgs_boxed(L);
@@ -1450,12 +1678,29 @@ static int main_gc(lua_State *L)
 {
     struct state *S = lua_touserdata(L, 1);
     set_running(NULL);
-    (void)!gs_mutex_lock(&main_lock, GS_FOREVER);
-    if (main_program == S)
-        main_program = NULL;
+    /* Finalizers that run later don't make it the state that the thread runs. */
+    S->L = S->coroutine = NULL;
+    forget_state(S);
+    struct state *callers = close_program(S->program);
+    leave_program(S->program);
+    S->program = NULL;
+    struct state *same = NULL; /* another main program of the same goroutine */
+    lock_main();
+    for (struct state **at = &main_program; *at;) {
+        if (*at == S) {
+            *at = S->next;
+            continue;
+        }
+        if ((*at)->self == S->self)
+            same = *at;
+        at = &(*at)->next;
+    }
+    bool attached = S->attached && S->self == gs_self();
+    if (same)
+        same->attached |= S->attached;
+    unlock_main();
     gs_release(S->self);
     S->self = NULL;
-    gs_mutex_unlock(&main_lock);
     one_fewer_alive();
     free(S->scratch);
     free(S->packing);
@@ -1464,10 +1709,11 @@ static int main_gc(lua_State *L)
     S->scratch = NULL;
     S->scratch_size = 0;
     S->packing = NULL;
-    if (S->attached) {
-        S->attached = false;
+    S->attached = false;
+    if (attached && !same)
         gs_detach();
-    }
+    if (callers)
+        lgs_enter(callers, false);
     return 0;
 }
 
@@ -1479,11 +1725,14 @@ static struct state *open_main(lua_State *L)
     S->L = lua_tothread(L, -1);
     lua_pop(L, 1);
     pthread_once(&started, start_module);
-    if (!watch)
+    if (!watch || !(S->program = calloc(1, sizeof *S->program)))
         luaL_error(L, "gosched can't start: not enough memory or threads");
+    S->program->users = 1;
     int r = gs_attach(0);
-    if (r < 0 && r != -EBUSY && r != -ENOSYS)
+    if (r < 0 && r != -EBUSY && r != -ENOSYS) {
+        leave_program(S->program);
         luaL_error(L, "gosched can't start: %s", gs_strerror(r));
+    }
     S->attached = r == 0;
     S->self = gs_retain(gs_self());
     atomic_fetch_add(&alive, 1);
@@ -1492,11 +1741,14 @@ static struct state *open_main(lua_State *L)
     lua_setfield(L, -2, "__gc");
     lua_setmetatable(L, -2);
     lua_rawsetp(L, LUA_REGISTRYINDEX, &state_key);
-    (void)!gs_mutex_lock(&main_lock, GS_FOREVER);
-    bool first = !main_program && S->self;
-    if (first)
-        main_program = S;
-    gs_mutex_unlock(&main_lock);
+    lock_main();
+    struct state **at = &main_program;
+    while (*at)
+        at = &(*at)->next;
+    if (S->self)
+        *at = S;
+    bool first = main_program == S;
+    unlock_main();
     if (first && interrupts < 0) {
         int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         gs_spawn_opts opts = GS_SPAWN_OPTS_INIT;

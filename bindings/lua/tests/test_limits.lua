@@ -117,8 +117,8 @@ print "all"]])
   lu.assertEquals({ r.code, r.out, r.err }, { 0, "freed\ntrue\tfreed\nall\n", "" })
 end
 
--- A program in a process of its own, which prints KiB of memory before and after; they may differ by `most` KiB.
-local function flat(text, most)
+-- A program in a process of its own, which calls rss() twice: gives the KiB of memory that it had then.
+local function two_sizes(text)
   local r = h.lua([[
 local gs = require "gosched"
 local function rss()
@@ -133,7 +133,13 @@ end
   lu.assertEquals({ r.code, r.err }, { 0, "" })
   local before, after = r.out:match("^(%d+)\n(%d+)\n$")
   print(("KiB of memory: %d, then %d"):format(before, after))
-  lu.assertTrue(tonumber(after) < tonumber(before) + most, r.out)
+  return tonumber(before), tonumber(after)
+end
+
+-- They may differ by `most` KiB.
+local function flat(text, most)
+  local before, after = two_sizes(text)
+  lu.assertTrue(after < before + most)
 end
 
 TestMemory = {}
@@ -211,6 +217,125 @@ function TestMemory.test_a_large_heap_is_given_back()
   flat([[
 local function large() local t = {} for i = 1, 300000 do t[i] = { i } end end
 for _ = 1, 5 do gs.go(large):join() end rss() for _ = 1, 20 do gs.go(large):join() end rss()]], 200 * 1024) -- 20 heaps would take 400 MiB
+end
+
+-- The states of many at once move between threads, and most are closed at the end of each round.
+function TestMemory.test_rounds_of_many_goroutines_leave_it_flat()
+  flat([[
+local function work(ready, go)
+  local t = {}
+  for i = 1, math.random(1500) do t[i] = { i } end
+  ready:send(true)
+  go:recv()
+  return #t
+end
+local function rounds(n)
+  for _ = 1, n do
+    local ready, go, all = gs.chan(), gs.chan(), {}
+    for i = 1, 1000 do all[i] = gs.go(work, ready, go) end
+    for i = 1, 1000 do ready:recv() end
+    go:close()
+    for i = 1, 1000 do assert(all[i]:join()) end
+  end
+end
+rounds(3) rss() rounds(30) rss()]], 32 * 1024)
+end
+
+function TestMemory.test_most_of_a_peak_is_given_back()
+  local peak, after = two_sizes([[
+local ready, go, all = gs.chan(), gs.chan(), {}
+for i = 1, 3000 do
+  all[i] = gs.go(function()
+    local t = {}
+    for i = 1, 1000 do t[i] = { i } end
+    ready:send(true)
+    go:recv()
+  end)
+end
+for _ = 1, 3000 do ready:recv() end
+rss()
+go:close()
+for i = 1, 3000 do assert(all[i]:join()) end
+all = nil
+rss()]])
+  lu.assertTrue(after < peak / 4)
+end
+
+-- Strings, tables and userdata that grow and shrink keep what is in them, whatever their sizes are.
+function TestMemory.test_blocks_of_all_sizes()
+  local function work(seed)
+    math.randomseed(seed)
+    local sizes = { 0, 1, 15, 16, 17, 100, 488, 489, 500, 1000, 1001, 15000, 16000, 17000, 62000, 63000, 64000, 65000, 66000,
+      130000, 1000000, 2000000, 2031000, 2032000, 2033000, 2100000, 5000000 }
+    local strings, tables = {}, {}
+    for round = 1, 400 do
+      local i = math.random(60)
+      if strings[i] then
+        local s, byte, n = table.unpack(strings[i])
+        assert(#s == n and (n == 0 or (s:byte(1) == byte and s:byte(n) == byte and s:byte(n // 2 + 1) == byte)))
+      end
+      local n = sizes[math.random(round % 4 == 0 and #sizes or 16)] + math.random(0, 24)
+      local byte = math.random(0, 255)
+      strings[i] = { string.char(byte):rep(n), byte, n }
+      local k = math.random(10)
+      local t = tables[k]
+      if t then
+        for j = 1, t.n do assert(t[j] == t.first + j and t["k" .. j] == -j) end
+      end
+      t = { n = 1 << math.random(0, round % 8 == 0 and 14 or 9), first = round }
+      for j = 1, t.n do t[j] = t.first + j t["k" .. j] = -j end
+      tables[k] = t
+    end
+    local many = {} -- of one size, given back in another order
+    for i = 1, 20000 do many[i] = { i } end
+    for i = 1, 20000 do
+      local k = math.random(20000)
+      many[i], many[k] = many[k], many[i]
+    end
+    for i = 1, 20000, 2 do many[i] = nil end
+    collectgarbage()
+    local sum = 0
+    for i = 2, 20000, 2 do sum = sum + many[i][1] end
+    local seen = {}
+    for i = 2, 20000, 2 do assert(not seen[many[i][1]]) seen[many[i][1]] = true end
+    return "as it was"
+  end
+  local all = {}
+  for i = 1, 6 do all[i] = gs.go(work, i) end
+  for i = 1, 6 do
+    local ok, said, where = all[i]:join()
+    lu.assertEquals(said, "as it was", where)
+    lu.assertTrue(ok)
+  end
+end
+
+-- A goroutine for which there is not enough memory gets an error, and others go on.
+function TestMemory.test_the_end_of_memory_is_an_error()
+  local path = h.file([[
+local gs = require "gosched"
+local function too_much(way)
+  local t, n = {}, 0
+  local ok, err = pcall(function()
+    while true do
+      n = n + 1
+      t[n] = way == 1 and { n } or (way == 2 and ("x"):rep(20000 + n) or ("x"):rep(300000 + n))
+    end
+  end)
+  t = nil
+  collectgarbage()
+  return tostring(err), #("y"):rep(1000000)
+end
+for way = 1, 3 do print(gs.go(too_much, way):join()) end
+local g = gs.go(function() local t = {} while true do t[#t + 1] = { t } end end)
+print(g:join())
+print(gs.go(function() local t = {} for i = 1, 1000 do t[i] = { i } end return #t end):join())]])
+  local r = assert(gs.exec({ "sh", "-c", "ulimit -v 1000000; exec lua5.4 " .. path }, { timeout = 4 * h.LONG }))
+  lu.assertEquals(r.err, "")
+  local lines = {}
+  for line in r.out:gmatch("[^\n]+") do lines[#lines + 1] = line end
+  for way = 1, 3 do lu.assertStrMatches(lines[way], "true\t.*not enough memory\t1000000") end
+  lu.assertStrMatches(lines[4], "false\tnot enough memory\t.*")
+  lu.assertEquals({ lines[#lines], r.code }, { "true\t1000", 0 })
 end
 
 function TestMemory.test_many_at_once()
