@@ -27,7 +27,7 @@ const OTHERS: [&str; 2] = ["mod", "sized"];
 const NOT_DECLARED: [&str; 1] = ["gs_preempt_word"];
 
 /// Functions that never run another goroutine in the caller's place.
-const NEVER_SWITCH: [&str; 31] = [
+const NEVER_SWITCH: [&str; 30] = [
     "gs_abi_version",
     "gs_after_ms",
     "gs_after_ns",
@@ -48,7 +48,6 @@ const NEVER_SWITCH: [&str; 31] = [
     "gs_mutex_trylock",
     "gs_name",
     "gs_now",
-    "gs_numa_unbound_cpus",
     "gs_preempt_disable",
     "gs_preempt_flag",
     "gs_retain",
