@@ -24,9 +24,9 @@
    gs_abi_version, gs_after_ms, gs_after_ns, gs_after_us, gs_cancel_disable,
    gs_cancel_enable, gs_cancelled, gs_chan_cap, gs_chan_len, gs_chan_put,
    gs_chan_take, gs_data, gs_eai, gs_g_info_read, gs_getspecific, gs_hold, gs_id,
-   gs_mutex_trylock, gs_name, gs_now, gs_numa_unbound_cpus, gs_preempt_disable,
-   gs_preempt_flag, gs_retain, gs_self, gs_set_data, gs_set_log, gs_strerror,
-   gs_uncancel, gs_unhold, gs_version.
+   gs_mutex_trylock, gs_name, gs_now, gs_preempt_disable, gs_preempt_flag,
+   gs_retain, gs_self, gs_set_data, gs_set_log, gs_strerror, gs_uncancel, gs_unhold,
+   gs_version.
    A signal handler may call those that are async-signal-safe.
 
    A struct with a size member gets new fields at its end in later versions. Set size to
@@ -115,16 +115,14 @@ struct sockaddr;
  * bound: it has the affinity that it came to gs_run with, or the process's. A child of fork(2) has
  * that affinity, too. A thread that a goroutine starts by pthread_create(3), and a program that it
  * starts by posix_spawn(3), system(3), vfork(2) or exec(3), inherits the binding: start these while
- * the goroutine locks its thread, or give them the CPUs of gs_numa_unbound_cpus. With
- * libgosched-preload.so they have that affinity without more ado. Environment: GOSCHED_BIND=0.
+ * the goroutine locks its thread. Environment: GOSCHED_BIND=0.
  */
 #define GS_CONFIG_UNBOUND (UINT32_C(2))
 
 /**
  * gs_config.flags: threads that call gs_run are never bound, because they start threads or programs
- * that must be able to use all CPUs (gs_numa_unbound_cpus and libgosched-preload.so serve that too,
- * also on the library's threads). On a thread that is not bound goroutines may run on another node
- * than their own. Concerns machines with several nodes.
+ * that must be able to use all CPUs. On such a thread goroutines may run on another node than their
+ * own. Concerns machines with several nodes.
  */
 #define GS_CONFIG_KEEP_AFFINITY (UINT32_C(4))
 
@@ -2090,20 +2088,6 @@ int gs_numa_distance(int a, int b);
  * May switch; not async-signal-safe.
  */
 int gs_numa_cpus(int node, size_t size, void *set);
-
-/**
- * The CPUs that the calling thread may use when the library doesn't bind it to a node: those with
- * which it came to gs_run, or, for a thread that the library has started, those that the process had
- * when the runtime started. For threads and programs that a goroutine starts: they inherit the
- * binding, unless they get this set by pthread_attr_setaffinity_np(3), or by sched_setaffinity(2) in
- * the child. set and size as in gs_numa_cpus.
- *
- * How many CPUs; 0: the calling thread isn't bound (as on a machine with one node, or while a
- * goroutine locks it), so what it starts inherits the right CPUs, and set is left as it is; -EINVAL:
- * size is too small. Goroutines and plain threads.
- * Never switches; not async-signal-safe.
- */
-int gs_numa_unbound_cpus(size_t size, void *set);
 
 /**
  * Memory of size bytes, zeroed, at the start of a page: policy is GS_NUMA_LOCAL, GS_NUMA_STRIPE or

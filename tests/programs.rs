@@ -2,9 +2,8 @@
 //! several numbers of P's and topologies, and checks the header and the library as such.
 //!
 //! A program with a setting is a test, such as `chan/p8-4nodes-widened`; its own tests are listed in
-//! its source. Without a name each program runs with few settings, or with all of its settings if the
-//! environment has `SETTINGS=all`. `cargo test --release --test programs -- chan/` runs the program `chan`
-//! with all of its settings. To see a failure again, run the command that the message names.
+//! its source. `cargo test --release --test programs -- chan/` runs the program `chan` with all
+//! settings. To see a failure again, run the command that the message names.
 
 use libtest_mimic::{Arguments, Trial};
 use object::{Object, ObjectSymbol};
@@ -60,17 +59,14 @@ fn matrix() -> Vec<Setting> {
     all
 }
 
-/// Every number of P's, each with a topology of its own.
-fn diagonal() -> impl Iterator<Item = Setting> {
-    let setting = |(procs, topology)| Setting { procs, topology, debug: None };
-    PROCS.into_iter().zip(TOPOLOGIES).map(setting)
-}
-
 /// The matrix, and again with the switches that widen races.
 fn widened() -> Vec<Setting> {
-    let wide = |setting| Setting { debug: Some(WIDENED), ..setting };
-    let eight = Setting { procs: "8", topology: "flat", debug: None };
-    matrix().into_iter().chain(diagonal().chain([eight]).map(wide)).collect()
+    let mut all = matrix();
+    for procs in PROCS {
+        all.push(Setting { procs, topology: "flat", debug: Some(WIDENED) });
+    }
+    all.push(Setting { procs: "8", topology: "node:4 core:2 pu:1", debug: Some(WIDENED) });
+    all
 }
 
 /// Every number of P's on a machine with one node.
@@ -78,21 +74,14 @@ fn flat() -> Vec<Setting> {
     PROCS.map(|procs| Setting { procs, topology: "flat", debug: None }).into()
 }
 
-/// For what takes long: the diagonal, with the races of two P's widened.
-fn three() -> Vec<Setting> {
-    few(&widened())
-}
-
-/// One of the settings for each number of P's: that on the diagonal, for two P's with the races widened if there is such a
-/// setting. The first one for that number, if none is on the diagonal.
-fn few(all: &[Setting]) -> Vec<Setting> {
-    let one = |on: Setting| {
-        let those = || all.iter().filter(|s| s.procs == on.procs);
-        let is_on =
-            |s: &&Setting| s.topology == on.topology && (on.procs == "2" || s.debug.is_none());
-        those().filter(is_on).next_back().or_else(|| those().next()).copied()
-    };
-    diagonal().filter_map(one).collect()
+/// One P; two nodes with the races widened; eight P's on four nodes.
+fn few() -> Vec<Setting> {
+    let setting = |procs, topology, debug| Setting { procs, topology, debug };
+    vec![
+        setting("1", "flat", None),
+        setting("2", "node:2 core:2 pu:1", Some(WIDENED)),
+        setting("8", "node:4 core:2 pu:1", None),
+    ]
 }
 
 /// For what is too large to run many times.
@@ -167,7 +156,7 @@ const PROGRAMS: &[Program] = &[
     program("stress", "stress.c", widened),
     program("cxx", "cxx.cpp", widened),
     program("leaks", "leaks.c", matrix),
-    program("flat", "flat.c", three),
+    program("flat", "flat.c", few),
     program("fault", "fault.c", flat),
     program("io", "io.c", widened),
     program("io_net", "io_net.c", widened),
@@ -953,14 +942,9 @@ const CHECKS: &[(&str, fn())] = checks! {
 };
 
 fn main() {
-    let mut arguments = Arguments::from_args();
-    let all = arguments.filter.is_some()
-        || arguments.list
-        || env::var("SETTINGS").is_ok_and(|which| which == "all");
-    let chosen = |settings: &[Setting]| if all { settings.to_vec() } else { few(settings) };
     let mut trials = Vec::new();
     for program in PROGRAMS.iter().chain(VARIANTS).chain([&STATIC_CONSTRUCTOR, &PLUGIN]) {
-        for (number, setting) in chosen(&(program.settings)()).into_iter().enumerate() {
+        for (number, setting) in (program.settings)().into_iter().enumerate() {
             let name = format!("{}/{}", program.name, setting.name());
             trials.push(Trial::test(name, move || {
                 run_program(program, number, setting);
@@ -968,7 +952,7 @@ fn main() {
             }));
         }
     }
-    for setting in chosen(&chaos_settings()) {
+    for setting in chaos_settings() {
         let name = format!("chaos/{}", setting.name());
         trials.push(Trial::test(name, move || {
             chaos(setting);
@@ -981,6 +965,7 @@ fn main() {
             Ok(())
         }));
     }
+    let mut arguments = Arguments::from_args();
     let is_program =
         |name: &&mut String| trials.iter().any(|t| t.name().starts_with(&format!("{name}/")));
     // `--exact chan` would find no test, and succeed: it stands for all settings of `chan`.

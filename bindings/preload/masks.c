@@ -1,15 +1,11 @@
 /*
- * Signal masks, jumps that restore them, and what begins with one: the children of fork, programs, threads. These begin
- * with the thread's CPUs too.
+ * Signal masks, jumps that restore them, and what begins with one: the children of fork, programs, threads.
  *
  * A thread of libgosched blocks all signals. That mask is libgosched's, and neither a goroutine nor what it starts must
  * have it: a program that inherited the mask could not be ended by a signal. So on such a thread a goroutine has a mask
  * of its own. It begins as the program's, changes by pthread_sigmask and its kin, and what the goroutine starts inherits
  * it. The thread's own mask stays, so no handler runs there. On other threads, of gs_run or attached, the functions are
  * libc's.
- *
- * On a machine with several NUMA nodes libgosched binds threads to the CPUs of one node. What a goroutine starts must not
- * be confined to these either: it may use the CPUs that the thread could use if libgosched didn't bind it.
  */
 #include "preload.h"
 
@@ -453,75 +449,6 @@ FORKS(int, daemon, (int stays, int open), (stays, open))
 ALIAS(__fork, fork);
 
 /*
- * CPUs. A thread that begins, or a child, inherits those of the thread that starts it, so for the moment of the call the
- * thread itself is not bound. It has to be the calling thread: if the new one let itself go, it could undo what its
- * starter has set for it by then. What is given in the attributes of a thread comes after that, and so wins.
- */
-
-/* As many as Linux can have. Words, as the kernel wants them. */
-struct cpus {
-    unsigned long of[8192 / (8 * sizeof(unsigned long))];
-};
-
-static bool get_cpus(struct cpus *cpus)
-{
-    int error = errno;
-    bool got = sched_getaffinity(0, sizeof *cpus, (cpu_set_t *)cpus) == 0;
-    errno = error;
-    return got;
-}
-
-static bool set_cpus(const struct cpus *cpus)
-{
-    int error = errno;
-    bool set = sched_setaffinity(0, sizeof *cpus, (const cpu_set_t *)cpus) == 0;
-    errno = error;
-    return set;
-}
-
-/* Whether libgosched has bound the calling thread to a node. An older libgosched doesn't tell. */
-static bool is_bound(void)
-{
-    return gs_numa_unbound_cpus && gs_numa_unbound_cpus(0, NULL) > 0;
-}
-
-/* Those that the calling thread may use when it isn't bound. False: it isn't. */
-static bool unbound_cpus(struct cpus *cpus)
-{
-    return gs_numa_unbound_cpus && gs_numa_unbound_cpus(sizeof *cpus, cpus) > 0;
-}
-
-/* Makes the call while the thread may use these CPUs, if `known`. */
-#define WITH_CPUS(known, given, call) \
-    __extension__({ \
-        struct cpus had_; \
-        bool changed_ = (known) && get_cpus(&had_) && set_cpus(given); \
-        __typeof__(call) started_ = (call); \
-        if (changed_) \
-            set_cpus(&had_); \
-        started_; \
-    })
-
-/* Makes the call while the thread is not bound. */
-#define UNBOUND(call) \
-    __extension__({ \
-        struct cpus unbound_; \
-        WITH_CPUS(unbound_cpus(&unbound_), &unbound_, call); \
-    })
-
-/* Whether what a goroutine starts would be bound. A runtime of OpenMP starts its threads where the goroutine can't park. */
-static bool starts_bound(const void *caller)
-{
-    return in_goroutine(caller) && is_bound() && (!is_in_openmp(caller) || !can_park());
-}
-
-/*
- * Makes a call that starts something. The thread must stay the same while it isn't bound, hence KERNEL. gs_entersyscall may
- * move the goroutine to another thread, so whether the goroutine has a mask of its own is for the call to ask.
- */
-#define STARTS(call) (starts_bound(__builtin_return_address(0)) ? KERNEL(UNBOUND(call)) : (call))
-
-/*
  * exec: the program begins with the thread's mask, so that has to be the goroutine's for the moment before. Handlers may
  * run in this moment. After gs_entersyscall what they call is libc's. It has to be this thread, because its priority,
  * processors and so on are the program's, too.
@@ -559,7 +486,7 @@ static void drop_sigpipe(void)
     EXPORT int name params \
     { \
         COUNTED(name); \
-        return STARTS(HAS_OWN_MASK ? WITH_OWN_MASK(real.name args) : real.name args); \
+        return HAS_OWN_MASK ? WITH_OWN_MASK(real.name args) : real.name args; \
     }
 EXECS(execve, (const char *path, char *const argv[], char *const env[]), (path, argv, env))
 EXECS(execv, (const char *path, char *const argv[]), (path, argv))
@@ -588,7 +515,7 @@ EXECS(execveat, (int dir, const char *path, char *const argv[], char *const env[
         if (has_env) \
             env = va_arg(list, char **); \
         va_end(list); \
-        return STARTS(HAS_OWN_MASK ? WITH_OWN_MASK(real.as(after, argv, env)) : real.as(after, argv, env)); \
+        return HAS_OWN_MASK ? WITH_OWN_MASK(real.as(after, argv, env)) : real.as(after, argv, env); \
     }
 EXECS_LIST(execl, path, execve, false)
 EXECS_LIST(execle, path, execve, true)
@@ -614,25 +541,14 @@ static posix_spawnattr_t with_own_mask(const posix_spawnattr_t *attr)
     return own;
 }
 
-typedef int spawns(pid_t *pid, const char *file, const posix_spawn_file_actions_t *actions, const posix_spawnattr_t *attr,
-                   char *const argv[], char *const env[]);
-
-/* `spawn`: libc's function. */
-static int spawn_by(spawns *spawn, pid_t *pid, const char *file, const posix_spawn_file_actions_t *actions,
-                    const posix_spawnattr_t *attr, char *const argv[], char *const env[], const void *caller)
-{
-    if (!has_own_mask(caller))
-        return spawn(pid, file, actions, attr, argv, env);
-    posix_spawnattr_t own = with_own_mask(attr);
-    return spawn(pid, file, actions, &own, argv, env);
-}
-
 #define SPAWNS(name) \
     EXPORT int name(pid_t *pid, const char *file, const posix_spawn_file_actions_t *actions, \
                     const posix_spawnattr_t *attr, char *const argv[], char *const env[]) \
     { \
-        COUNTED(name); \
-        return STARTS(spawn_by(real.name, pid, file, actions, attr, argv, env, __builtin_return_address(0))); \
+        if (!HAS_OWN_MASK) \
+            return real.name(pid, file, actions, attr, argv, env); \
+        posix_spawnattr_t own = with_own_mask(attr); \
+        return real.name(pid, file, actions, &own, argv, env); \
     }
 SPAWNS(posix_spawn)
 SPAWNS(posix_spawnp)
@@ -646,23 +562,10 @@ sigset_t callers_mask(void)
     return set;
 }
 
-/* What a program begins with that another thread starts for the caller. */
-struct origin {
-    sigset_t set;
-    struct cpus cpus;
-    bool knows_cpus;
-};
-
-static void note_origin(struct origin *o)
+/* On another thread, with the caller's mask. Handlers may run there meanwhile, which on a goroutine's stack must not. */
+static int system_there(const char *command, const sigset_t *set)
 {
-    o->set = callers_mask();
-    o->knows_cpus = unbound_cpus(&o->cpus) || get_cpus(&o->cpus);
-}
-
-/* On another thread. Handlers may run there meanwhile, which on a goroutine's stack must not. */
-static int system_there(const char *command, const struct origin *o)
-{
-    return WITH_CPUS(o->knows_cpus, &o->cpus, WITH_MASK(&o->set, real.system(command)));
+    return WITH_MASK(set, real.system(command));
 }
 
 EXPORT int system(const char *command)
@@ -670,14 +573,13 @@ EXPORT int system(const char *command)
     COUNTED(system);
     if (!TAKEN)
         return real.system(command);
-    struct origin origin;
-    note_origin(&origin);
-    return ELSEWHERE(system_there, (command, &origin));
+    sigset_t set = callers_mask();
+    return ELSEWHERE(system_there, (command, &set));
 }
 
-static FILE *popen_there(const char *command, const char *type, const struct origin *o)
+static FILE *popen_there(const char *command, const char *type, const sigset_t *set)
 {
-    return WITH_CPUS(o->knows_cpus, &o->cpus, WITH_MASK(&o->set, real.popen(command, type)));
+    return WITH_MASK(set, real.popen(command, type));
 }
 
 EXPORT FILE *popen(const char *command, const char *type)
@@ -685,9 +587,8 @@ EXPORT FILE *popen(const char *command, const char *type)
     COUNTED(popen);
     if (!TAKEN)
         return real.popen(command, type);
-    struct origin origin;
-    note_origin(&origin);
-    return ELSEWHERE(popen_there, (command, type, &origin));
+    sigset_t set = callers_mask();
+    return ELSEWHERE(popen_there, (command, type, &set));
 }
 
 /* Waits for the command, which may wait for a goroutine that is pinned to the caller's thread. */
@@ -728,11 +629,11 @@ static int begin_thrd(void *arg)
     return b.thrd_f(b.arg);
 }
 
-static int create_pthread(pthread_t *t, const pthread_attr_t *attr, void *(*f)(void *), void *arg, const void *caller)
+EXPORT int pthread_create(pthread_t *t, const pthread_attr_t *attr, void *(*f)(void *), void *arg)
 {
     sigset_t given;
     bool librarys = is_within((const void *)(uintptr_t)f, &library) && atomic_load(&programs_state) == 2;
-    if (!librarys && (!has_own_mask(caller) || (attr != NULL && pthread_attr_getsigmask_np(attr, &given) == 0)))
+    if (!librarys && (!HAS_OWN_MASK || (attr != NULL && pthread_attr_getsigmask_np(attr, &given) == 0)))
         return real.pthread_create(t, attr, f, arg);
     struct beginning *b = malloc(sizeof *b);
     if (b == NULL)
@@ -746,15 +647,9 @@ static int create_pthread(pthread_t *t, const pthread_attr_t *attr, void *(*f)(v
     return error;
 }
 
-EXPORT int pthread_create(pthread_t *t, const pthread_attr_t *attr, void *(*f)(void *), void *arg)
+EXPORT int thrd_create(thrd_t *t, thrd_start_t f, void *arg)
 {
-    COUNTED(pthread_create);
-    return STARTS(create_pthread(t, attr, f, arg, __builtin_return_address(0)));
-}
-
-static int create_thrd(thrd_t *t, thrd_start_t f, void *arg, const void *caller)
-{
-    if (!has_own_mask(caller))
+    if (!HAS_OWN_MASK)
         return real.thrd_create(t, f, arg);
     struct beginning *b = malloc(sizeof *b);
     if (b == NULL)
@@ -764,10 +659,4 @@ static int create_thrd(thrd_t *t, thrd_start_t f, void *arg, const void *caller)
     if (result != thrd_success)
         free(b);
     return result;
-}
-
-EXPORT int thrd_create(thrd_t *t, thrd_start_t f, void *arg)
-{
-    COUNTED(thrd_create);
-    return STARTS(create_thrd(t, f, arg, __builtin_return_address(0)));
 }

@@ -7,8 +7,7 @@
  *   streams.c    getline, fprintf and the rest of stdio
  *   several.c    poll, select, epoll_wait, sigsuspend
  *   others.c     sleeping, waiting for children, names, signals, messages
- *   masks.c      signal masks: pthread_sigmask, siglongjmp, fork, exec, posix_spawn, pthread_create and their kin; the CPUs
- *                of what these start
+ *   masks.c      signal masks: pthread_sigmask, siglongjmp, fork, exec, posix_spawn, pthread_create and their kin
  *   waiters.c    the table of waiters, by the address that they wait for
  *   sync.c       pthread_mutex_*, pthread_cond_* and the rest of them
  *   futex.c      syscall: the futexes of code that has locks of its own
@@ -112,7 +111,6 @@
 #pragma weak gs_sleep
 #pragma weak gs_sleep_until
 #pragma weak gs_now
-#pragma weak gs_numa_unbound_cpus
 #pragma weak gs_hold
 #pragma weak gs_unhold
 #pragma weak gs_cancel_disable

@@ -79,59 +79,21 @@ pub unsafe extern "C" fn gs_numa_cpus(node: c_int, size: usize, set: *mut c_void
     with(|rt| {
         let node = usize::try_from(node).ok().and_then(|n| rt.topology.nodes.get(n));
         let Some(node) = node else { return EINVAL };
-        // SAFETY: as the caller says.
-        unsafe { write_set(node.cpus.iter().copied(), size, set) }
-    })
-}
-
-/// Writes a set of CPUs as the system has it. How many there are; `-EINVAL`: they don't fit.
-///
-/// # Safety
-/// `set` is null, or writable for `size` bytes.
-unsafe fn write_set(
-    cpus: impl Iterator<Item = usize> + Clone,
-    size: usize,
-    set: *mut c_void,
-) -> c_int {
-    let fits = cpus.clone().all(|cpu| cpu / 8 < size);
-    match set.is_null() {
-        true if size == 0 => {}
-        false if fits => {
-            let set = set.cast::<u8>();
-            // SAFETY: not null, so it is writable for `size` bytes; each CPU is within them.
-            unsafe {
-                set.write_bytes(0, size);
-                cpus.clone().for_each(|cpu| *set.add(cpu / 8) |= 1 << (cpu % 8));
+        let fits = node.cpus.iter().all(|&cpu| cpu / 8 < size);
+        match set.is_null() {
+            true if size == 0 => {}
+            false if fits => {
+                let set = set.cast::<u8>();
+                // SAFETY: not null, so it is writable for `size` bytes; each CPU is within them.
+                unsafe {
+                    set.write_bytes(0, size);
+                    node.cpus.iter().for_each(|&cpu| *set.add(cpu / 8) |= 1 << (cpu % 8));
+                }
             }
+            _ => return EINVAL,
         }
-        _ => return EINVAL,
-    }
-    cpus.count() as c_int
-}
-
-/// The CPUs that the calling thread may use when the library doesn't bind it to a node: those with
-/// which it came to gs_run, or, for a thread that the library has started, those that the process had
-/// when the runtime started. For threads and programs that a goroutine starts: they inherit the
-/// binding, unless they get this set by pthread_attr_setaffinity_np(3), or by sched_setaffinity(2) in
-/// the child. set and size as in gs_numa_cpus.
-///
-/// How many CPUs; 0: the calling thread isn't bound (as on a machine with one node, or while a
-/// goroutine locks it), so what it starts inherits the right CPUs, and set is left as it is; -EINVAL:
-/// size is too small. Goroutines and plain threads.
-///
-/// # Safety
-/// `set` is null, or writable for `size` bytes.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gs_numa_unbound_cpus(size: usize, set: *mut c_void) -> c_int {
-    let entered = Entered::without_giving_way();
-    let count = entered.m().and_then(|m| {
-        m.with_unbound_cpus(|words| {
-            let is_in = |cpu: &usize| words[cpu / 64] >> (cpu % 64) & 1 == 1;
-            // SAFETY: as the caller says.
-            unsafe { write_set((0..words.len() * 64).filter(is_in), size, set) }
-        })
-    });
-    count.unwrap_or(0)
+        node.cpus.len() as c_int
+    })
 }
 
 /// Memory of size bytes, zeroed, at the start of a page: policy is GS_NUMA_LOCAL, GS_NUMA_STRIPE or

@@ -99,13 +99,11 @@ pub const GS_CONFIG_COOPERATIVE: u32 = 1;
 /// bound: it has the affinity that it came to gs_run with, or the process's. A child of fork(2) has
 /// that affinity, too. A thread that a goroutine starts by pthread_create(3), and a program that it
 /// starts by posix_spawn(3), system(3), vfork(2) or exec(3), inherits the binding: start these while
-/// the goroutine locks its thread, or give them the CPUs of gs_numa_unbound_cpus. With
-/// libgosched-preload.so they have that affinity without more ado. Environment: GOSCHED_BIND=0.
+/// the goroutine locks its thread. Environment: GOSCHED_BIND=0.
 pub const GS_CONFIG_UNBOUND: u32 = 2;
 /// gs_config.flags: threads that call gs_run are never bound, because they start threads or programs
-/// that must be able to use all CPUs (gs_numa_unbound_cpus and libgosched-preload.so serve that too,
-/// also on the library's threads). On a thread that is not bound goroutines may run on another node
-/// than their own. Concerns machines with several nodes.
+/// that must be able to use all CPUs. On such a thread goroutines may run on another node than their
+/// own. Concerns machines with several nodes.
 pub const GS_CONFIG_KEEP_AFFINITY: u32 = 4;
 
 /// Starts the runtime. While it does so the calling thread reads files: /proc/self/cgroup and the

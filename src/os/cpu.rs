@@ -38,11 +38,6 @@ impl CpuSet {
         CpuSet(mask)
     }
 
-    /// A bit for each CPU.
-    pub fn words(&self) -> &[u64] {
-        &self.0
-    }
-
     /// Binds the calling thread to these CPUs. False: the system refuses, because none of them may be used any more, or
     /// a filter forbids it.
     pub fn bind(&self) -> bool {
@@ -64,11 +59,6 @@ impl Affinity {
         // SAFETY: the mask is writable for its length.
         let r = unsafe { libc::syscall(libc::SYS_sched_getaffinity, 0, len, mask.as_mut_ptr()) };
         (r > 0).then_some(Affinity(mask))
-    }
-
-    /// A bit for each CPU.
-    pub fn words(&self) -> &[u64] {
-        &self.0
     }
 
     /// Makes it the calling thread's.

@@ -564,7 +564,6 @@ static void op_numa(struct actor *a)
     MUST(gs_numa_distance(node, rnd(a, nodes)) >= 10);
     MUST(gs_numa_cpus(node, sizeof mask, mask) >= 0);
     MUST_BE(gs_numa_cpus(nodes, sizeof mask, mask), -EINVAL);
-    MUST(gs_numa_unbound_cpus(sizeof mask, mask) >= 0);
     MUST(gs_numa_alloc(0, GS_NUMA_LOCAL) == NULL);
 }
 

@@ -184,11 +184,6 @@ NEVER(gs_now)
     CHECK_GE(gs_now(), 1);
 }
 
-NEVER(gs_numa_unbound_cpus)
-{
-    CHECK_GE(gs_numa_unbound_cpus(0, NULL), 0);
-}
-
 NEVER(gs_preempt_flag)
 {
     CHECK(gs_preempt_flag() == gs_preempt_flag());

@@ -312,17 +312,6 @@ impl M {
         }
     }
 
-    /// Calls `f` with the CPUs that [`M::unbind`] would let the thread, which calls this, use; a bit for each. `None`: the
-    /// thread isn't bound.
-    pub fn with_unbound_cpus<R>(&self, f: impl FnOnce(&[u64]) -> R) -> Option<R> {
-        if self.bound_to.get() == usize::MAX {
-            return None;
-        }
-        // SAFETY: as in `bind_now`.
-        let own = unsafe { self.own_affinity.get().as_ref() };
-        Some(f(own.map_or(self.rt().host_cpus.words(), Affinity::words)))
-    }
-
     /// A goroutine no longer locks the thread. What it has set as the affinity of a borrowed thread is the owner's from
     /// now on.
     pub fn learn_own_affinity(&self) {

@@ -58,24 +58,6 @@ TEST(with_a_p_for_each_cpu_two_workers_are_busy_on_each_node_of_two)
 static uint64_t main_mask;
 static int on_main;
 
-static void check_unbound_cpus(uint64_t want)
-{
-    uint64_t set;
-    unsigned char too_small[1];
-    CHECK_EQ(gs_numa_unbound_cpus(sizeof set, &set), size_of_set(want));
-    CHECK_EQ(set, want);
-    CHECK_EQ(gs_numa_unbound_cpus(0, NULL), size_of_set(want));
-    CHECK_EQ(gs_numa_unbound_cpus(0, too_small), -EINVAL);
-    CHECK_EQ(gs_numa_unbound_cpus(sizeof set, NULL), -EINVAL);
-}
-
-static void check_is_not_bound(void)
-{
-    uint64_t set = 7;
-    CHECK_EQ(gs_numa_unbound_cpus(sizeof set, &set), 0);
-    CHECK_EQ(set, 7);
-}
-
 /* A goroutine may move to another thread in calls of the library only. */
 static void check_own_mask(void *arg)
 {
@@ -89,10 +71,8 @@ static void check_own_mask(void *arg)
         if (thread_id() == getpid()) {
             on_main++;
             CHECK_EQ(mask, cpus & main_mask ? cpus & main_mask : main_mask);
-            check_unbound_cpus(main_mask);
         } else {
             CHECK_EQ(mask, cpus);
-            check_unbound_cpus(0xff);
         }
         gs_preempt_enable();
         gs_yield();
@@ -117,7 +97,6 @@ TEST(a_thread_in_gs_run_is_bound_to_the_node_that_it_serves)
     CHECK_EQ(main_mask, 0xff);
     CHECK_EQ(gs_run(spread_and_check, NULL), 0);
     CHECK_EQ(mask_of(0), 0xff);
-    check_is_not_bound();
     CHECK_GE(on_main, 1);
     CHECK(set_mask(0, main_mask = 0x36)); /* parts of three nodes */
     CHECK_EQ(gs_run(spread_and_check, NULL), 0);
@@ -150,7 +129,6 @@ static void lock_and_check(void *arg)
     check_mask_of_child(0xff);
     CHECK_EQ(gs_lock_os_thread(), 0);
     CHECK_EQ(mask_of(0), 0xff);
-    check_is_not_bound();
     check_mask_of_child(0xff);
     join_thread(start_thread(note_mask, &mask_of_new));
     CHECK_EQ(mask_of_new, 0xff);
@@ -198,10 +176,6 @@ static void check_main_mask(void *arg)
     (void)arg;
     for (i = 0; i < 300; i++) {
         CHECK_EQ(mask_of(getpid()), 0xff);
-        gs_preempt_disable();
-        if (thread_id() == getpid())
-            check_is_not_bound();
-        gs_preempt_enable();
         gs_yield();
     }
 }
