@@ -619,3 +619,88 @@ fn names_of_code_are_told_from_words() {
         ["1 stop::stop", "1 hand_off", "1 TO_G0", "1 core/order.rs", "5 P::take_back"]
     );
 }
+
+/// The lines of a document outside of blocks of code, with their numbers, and without what stands between backticks.
+fn lines_of_prose(text: &str) -> Vec<(usize, String)> {
+    let mut is_block = false;
+    let mut lines = Vec::new();
+    for (i, line) in text.lines().enumerate() {
+        let is_fence = line.trim_start().starts_with("```");
+        is_block ^= is_fence;
+        if !is_block && !is_fence {
+            lines.push((i + 1, line.split('`').step_by(2).collect::<Vec<_>>().join("``")));
+        }
+    }
+    lines
+}
+
+/// The targets of a document's links and pictures, with their lines.
+fn links_of(text: &str) -> Vec<(usize, String)> {
+    let in_line = |(i, line): (usize, String)| {
+        let targets = line.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
+        targets.map(|(target, _)| (i, target.to_string())).collect::<Vec<_>>()
+    };
+    lines_of_prose(text).into_iter().flat_map(in_line).collect()
+}
+
+/// The anchors of a document's headings, as forges and mdBook make them.
+fn anchors_of(text: &str) -> BTreeSet<String> {
+    let mut times = BTreeMap::<String, usize>::new();
+    let mut anchors = BTreeSet::new();
+    let source: Vec<_> = text.lines().collect();
+    for (line, _) in lines_of_prose(text).iter().filter(|(_, line)| line.starts_with('#')) {
+        let heading = source[line - 1].trim_start_matches('#').trim();
+        let kept = |c: &char| c.is_alphanumeric() || " -_".contains(*c);
+        let anchor = heading.to_lowercase().chars().filter(kept).collect::<String>();
+        let anchor = anchor.replace(' ', "-");
+        let before = times.entry(anchor.clone()).or_default();
+        anchors.insert(if *before == 0 { anchor } else { format!("{anchor}-{before}") });
+        *before += 1;
+    }
+    anchors
+}
+
+#[test]
+fn links_of_documents_lead_to_files_and_headings() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut files = Vec::new();
+    texts(root, &mut files);
+    let (mut seen, mut wrong) = (0, String::new());
+    for file in files.iter().filter(|f| f.extension().is_some_and(|e| e == "md")) {
+        for (line, link) in links_of(&fs::read_to_string(file).unwrap()) {
+            if link.contains("://") {
+                continue;
+            }
+            seen += 1;
+            let (path, anchor) = link.split_once('#').unwrap_or((&link, ""));
+            let target = if path.is_empty() { file.clone() } else { file.with_file_name(path) };
+            let has_heading = || anchors_of(&fs::read_to_string(&target).unwrap()).contains(anchor);
+            if !target.exists() || !anchor.is_empty() && !has_heading() {
+                writeln!(wrong, "{}:{line}: {link}", file.display()).unwrap();
+            }
+        }
+    }
+    assert!(seen > 150, "only {seen} links found");
+    assert!(wrong.is_empty(), "these lead nowhere:\n{wrong}");
+}
+
+#[test]
+fn each_page_of_the_docs_is_a_chapter_of_the_book() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
+    let mut files = Vec::new();
+    texts(&docs, &mut files);
+    let name = |f: &PathBuf| f.strip_prefix(&docs).unwrap().to_string_lossy().into_owned();
+    let pages: BTreeSet<_> = files.iter().map(name).filter(|n| n != "SUMMARY.md").collect();
+    let summary = links_of(&fs::read_to_string(docs.join("SUMMARY.md")).unwrap());
+    let chapters: BTreeSet<_> = summary.iter().map(|(_, page)| page.clone()).collect();
+    assert_eq!(chapters, pages);
+    assert_eq!(chapters.len(), summary.len(), "a page is there twice");
+}
+
+#[test]
+fn links_and_headings_are_told_from_code() {
+    let text = "# What's `a_b`?\n[x](y.md#z) and ![p](q.svg), `v[0](1)`\n```c\n# no\na[0](b)\n```\n## A b\n## A b\n";
+    let links: Vec<_> = links_of(text).into_iter().map(|(l, t)| format!("{l} {t}")).collect();
+    assert_eq!(links, ["2 y.md#z", "2 q.svg"]);
+    assert_eq!(anchors_of(text).into_iter().collect::<Vec<_>>(), ["a-b", "a-b-1", "whats-a_b"]);
+}
