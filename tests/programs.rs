@@ -90,7 +90,7 @@ fn few(all: &[Setting]) -> Vec<Setting> {
         let those = || all.iter().filter(|s| s.procs == on.procs);
         let is_on =
             |s: &&Setting| s.topology == on.topology && (on.procs == "2" || s.debug.is_none());
-        those().filter(is_on).next_back().or_else(|| those().next()).copied()
+        those().rfind(is_on).or_else(|| those().next()).copied()
     };
     diagonal().filter_map(one).collect()
 }
