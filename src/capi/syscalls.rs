@@ -4,7 +4,7 @@ use super::io::Call;
 use super::{EINVAL, gs_deadline};
 use crate::arch::{self, with_seventh_argument};
 use crate::io;
-use crate::os::{process, thread};
+use crate::os::{process, thread, time};
 use crate::sched::core::blocking;
 use crate::sched::core::boundary::Entered;
 use crate::sched::core::world;
@@ -207,6 +207,9 @@ pub extern "C" fn gs_set_max_threads(n: c_int) -> c_int {
     }
 }
 
+/// How long [`gs_own_threads`] waits before it looks again for a thread that is being started, in ns.
+const PAUSE: i64 = 100_000;
+
 /// Writes the kernel's numbers, as of gettid(2), of the threads that the library has started and not
 /// joined yet, to ids, which has room for n, and returns how many threads there are: maybe more than
 /// n. Threads that call gs_run or gs_attach are not among them. A thread that is being started is
@@ -218,7 +221,6 @@ pub extern "C" fn gs_set_max_threads(n: c_int) -> c_int {
 /// `ids` is writable for `n` numbers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_own_threads(ids: *mut i32, n: usize) -> c_int {
-    let _entered = Entered::without_giving_way();
     if ids.is_null() && n > 0 {
         return EINVAL;
     }
@@ -227,5 +229,15 @@ pub unsafe extern "C" fn gs_own_threads(ids: *mut i32, n: usize) -> c_int {
         // SAFETY: not null; writable for `n` numbers, says the caller.
         _ => unsafe { core::slice::from_raw_parts_mut(ids.cast::<MaybeUninit<i32>>(), n) },
     };
-    thread::own_ids(room).min(c_int::MAX as usize) as c_int
+    loop {
+        let entered = Entered::without_giving_way();
+        let count = thread::own_ids(room);
+        drop(entered);
+        if let Some(count) = count {
+            return count.min(c_int::MAX as usize) as c_int;
+        }
+        // Outside, so that others may take the P: the maker of the thread may wait for a lock of the C library that a
+        // preempted goroutine has.
+        time::sleep(PAUSE);
+    }
 }

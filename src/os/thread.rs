@@ -52,25 +52,21 @@ impl Own {
         if let Some(at) = self.list.iter().position(|&(t, _)| t == thread) {
             self.list.remove(at);
         }
+        if self.list.is_empty() && self.starting == 0 {
+            self.list = Vec::new(); // the runtime has ended
+        }
     }
 }
 
 /// Copies the kernel's numbers of the library's own threads, as many as there is room for, and returns how many threads
-/// there are. A thread that is being started has no number yet. Then this waits for that thread, which needs nothing but
-/// a CPU.
-pub fn own_ids(room: &mut [MaybeUninit<i32>]) -> usize {
-    loop {
-        let count = OWN.with(|own| {
-            for (place, &(_, id)) in room.iter_mut().zip(&own.list) {
-                place.write(id);
-            }
-            (own.starting == 0).then_some(own.list.len())
-        });
-        if let Some(count) = count {
-            return count;
+/// there are. `None`: a thread is being started, which may have no number yet.
+pub fn own_ids(room: &mut [MaybeUninit<i32>]) -> Option<usize> {
+    OWN.with(|own| {
+        for (place, &(_, id)) in room.iter_mut().zip(&own.list) {
+            place.write(id);
         }
-        yield_now();
-    }
+        (own.starting == 0).then_some(own.list.len())
+    })
 }
 
 /// Around a fork: see [`Locked::lock`].
