@@ -29,7 +29,7 @@ LUA_PC   := $(firstword $(foreach p,lua5.4 lua-5.4 lua54,$(shell pkg-config --ex
 LIBS     := -lhwloc -lgcc_s -lpthread -lm -ldl
 STAMP    := target/setup
 
-.PHONY: all build library preload examples run test test-checked test-tsan test-python test-python-ft test-python-stdlib run-python bench-python test-cpp test-servers bench-servers bench-clients test-preload bench-preload test-mpi test-embed lua test-lua run-lua bench-lua models miri audit lab bench counts soak lint docs header check-header install install-lua uninstall setup clean help
+.PHONY: all build library preload examples run test test-all test-checked test-tsan test-python test-python-ft test-python-stdlib run-python bench-python test-cpp test-servers bench-servers bench-clients test-preload bench-preload test-mpi test-embed lua test-lua run-lua bench-lua models miri audit lab bench counts soak lint docs header check-header install install-lua uninstall setup clean help
 .DELETE_ON_ERROR:
 
 all: build
@@ -101,8 +101,11 @@ $(PROGRAMS): target/examples/%: examples-c/%.c $(wildcard examples-c/*.h) includ
 run: $(STAMP)/run examples ## run the examples on a real tree (TREE=DIR to choose one); the web server last
 	@tools/demo $(if $(TREE),"$(TREE)")
 
-test: $(STAMP)/test ## run every check and test, with a summary at the end
+test: $(STAMP)/test ## run checks and tests of every part, each in few settings, with a summary at the end
 	@MAKE="$(MAKE)" CARGO="$(CARGO)" tools/test
+
+test-all: $(STAMP)/test ## run every check and test with all settings: before a release, or when something deep has changed
+	@MAKE="$(MAKE)" CARGO="$(CARGO)" tools/test --all
 
 test-checked: $(STAMP)/test ## run the programs of tests/programs with a library that checks itself (ARGS: which; p2-2nodes)
 	@$(MAKE) --no-print-directory library PROFILE=checked

@@ -17,7 +17,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, Once, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use wait_timeout::ChildExt;
 
 /// How long one run of a program may take. Each test inside has a shorter watchdog of its own.
@@ -83,16 +83,18 @@ fn three() -> Vec<Setting> {
     few(&widened())
 }
 
-/// One of the settings for each number of P's: that on the diagonal, for two P's with the races widened if there is such a
-/// setting. The first one for that number, if none is on the diagonal.
+/// The settings on the diagonal, for two P's with the races widened if there is such a setting; the first setting, if none
+/// is on the diagonal.
 fn few(all: &[Setting]) -> Vec<Setting> {
     let one = |on: Setting| {
-        let those = || all.iter().filter(|s| s.procs == on.procs);
-        let is_on =
-            |s: &&Setting| s.topology == on.topology && (on.procs == "2" || s.debug.is_none());
-        those().rfind(is_on).or_else(|| those().next()).copied()
+        let is_on = |s: &&Setting| {
+            let is_there = (s.procs, s.topology) == (on.procs, on.topology);
+            is_there && (on.procs == "2" || s.debug.is_none())
+        };
+        all.iter().rfind(is_on).copied()
     };
-    diagonal().filter_map(one).collect()
+    let found: Vec<_> = diagonal().filter_map(one).collect();
+    if found.is_empty() { all[..1].to_vec() } else { found }
 }
 
 /// For what is too large to run many times.
@@ -952,34 +954,49 @@ const CHECKS: &[(&str, fn())] = checks! {
     the_library_has_its_soname_and_stays_when_closed
 };
 
+/// How long each test has taken.
+static TIMES: Mutex<Vec<(Duration, String)>> = Mutex::new(Vec::new());
+/// How many of the slowest tests are named at the end.
+const SLOWEST: usize = 12;
+
+fn timed(name: String, test: Box<dyn FnOnce() + Send>) {
+    let begin = Instant::now();
+    test();
+    TIMES.lock().unwrap().push((begin.elapsed(), name));
+}
+
+fn say_slowest() {
+    let mut times = TIMES.lock().unwrap();
+    times.sort_by(|a, b| b.cmp(a));
+    let slowest =
+        times.iter().take(SLOWEST).map(|(t, name)| format!("{name} {:.1}", t.as_secs_f64()));
+    say(&format!("the slowest, in seconds: {}", slowest.collect::<Vec<_>>().join(", ")));
+}
+
 fn main() {
     let mut arguments = Arguments::from_args();
     let all = arguments.filter.is_some()
         || arguments.list
         || env::var("SETTINGS").is_ok_and(|which| which == "all");
     let chosen = |settings: &[Setting]| if all { settings.to_vec() } else { few(settings) };
-    let mut trials = Vec::new();
+    let mut trials: Vec<Trial> = Vec::new();
+    let mut add = |name: String, test: Box<dyn FnOnce() + Send>| {
+        trials.push(Trial::test(name.clone(), move || {
+            timed(name, test);
+            Ok(())
+        }));
+    };
     for program in PROGRAMS.iter().chain(VARIANTS).chain([&STATIC_CONSTRUCTOR, &PLUGIN]) {
         for (number, setting) in chosen(&(program.settings)()).into_iter().enumerate() {
             let name = format!("{}/{}", program.name, setting.name());
-            trials.push(Trial::test(name, move || {
-                run_program(program, number, setting);
-                Ok(())
-            }));
+            add(name, Box::new(move || run_program(program, number, setting)));
         }
     }
     for setting in chosen(&chaos_settings()) {
-        let name = format!("chaos/{}", setting.name());
-        trials.push(Trial::test(name, move || {
-            chaos(setting);
-            Ok(())
-        }));
+        add(format!("chaos/{}", setting.name()), Box::new(move || chaos(setting)));
     }
     for &(name, check) in CHECKS {
-        trials.push(Trial::test(name, move || {
-            check();
-            Ok(())
-        }));
+        add(name.to_string(), Box::new(check));
     }
     let is_program =
         |name: &&mut String| trials.iter().any(|t| t.name().starts_with(&format!("{name}/")));
@@ -991,6 +1008,9 @@ fn main() {
         arguments.exact = false;
     }
     let conclusion = libtest_mimic::run(&arguments, trials);
+    if conclusion.num_passed > SLOWEST as u64 {
+        say_slowest();
+    }
     let chosen = conclusion.num_passed + conclusion.num_failed + conclusion.num_ignored;
     if chosen + conclusion.num_measured == 0 && !arguments.list {
         say("no test has this name: --list prints all names");

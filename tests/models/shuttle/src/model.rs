@@ -21,17 +21,23 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use shuttle::scheduler::{PctScheduler, ReplayScheduler, Scheduler};
 use shuttle::{Config, FailurePersistence, MaxSteps, Runner};
 use std::process::Command;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How often a run leaves the order of its threads that it prefers.
 const PCT_DEPTH: usize = 3;
 /// A test takes no longer than this with each scheduler, whatever it was to do, in s.
-const LONGEST: u64 = 10;
+const LONGEST: f64 = 10.0;
 
 /// The number in an environment variable.
-fn variable(name: &str) -> Option<u64> {
+fn variable<T: FromStr>(name: &str) -> Option<T> {
     std::env::var(name).ok()?.parse().ok()
+}
+
+/// How much longer than usual each model is to run: MODEL_FACTOR, which may be less than 1.
+fn factor() -> f64 {
+    variable("MODEL_FACTOR").unwrap_or(1.0)
 }
 
 /// Runs a model `times` times with each of two schedulers: one lets each thread
@@ -55,9 +61,8 @@ pub fn check(times: usize, model: impl Fn() + Send + Sync + 'static) {
             Err(e) => panic!("no schedule in {}: {e}", schedule.display()),
         };
     }
-    let factor = variable("MODEL_FACTOR").unwrap_or(1);
     let seed = variable("MODEL_SEED").unwrap_or(1);
-    let times = times * factor as usize;
+    let times = (times as f64 * factor()).ceil() as usize;
     let began = Instant::now();
     let bursts = run(Bursts::new(seed, times), model.clone());
     let pct = run(PctScheduler::new_from_seed(seed, PCT_DEPTH, times), model);
@@ -99,7 +104,7 @@ fn run(
     let mut config = Config::new();
     config.stack_size = 1 << 18;
     config.max_steps = MaxSteps::FailAfter(3_000_000);
-    config.max_time = Some(Duration::from_secs(LONGEST * variable("MODEL_FACTOR").unwrap_or(1)));
+    config.max_time = Some(Duration::from_secs_f64(LONGEST * factor()));
     config.failure_persistence = FailurePersistence::File(Some(std::env::temp_dir()));
     config.silence_warnings = true;
     Runner::new(scheduler, config).run(move || {
