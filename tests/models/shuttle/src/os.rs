@@ -124,6 +124,10 @@ pub mod cpu {
 
         pub fn apply(&self) {}
 
+        pub fn words(&self) -> &[u64] {
+            &[]
+        }
+
         pub fn bind_within(&self, _cpus: &CpuSet) -> bool {
             true
         }
@@ -135,6 +139,10 @@ pub mod cpu {
     impl CpuSet {
         pub fn new(_cpus: &[usize]) -> CpuSet {
             CpuSet
+        }
+
+        pub fn words(&self) -> &[u64] {
+            &[]
         }
 
         pub fn bind(&self) -> bool {
