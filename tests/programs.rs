@@ -389,6 +389,11 @@ fn every_program_has_a_test() {
             "tests/programs/{name} is run by no test: add it to tests/programs.rs"
         );
     }
+    let readme = fs::read_to_string(manifest_dir().join("tests/README.md")).unwrap();
+    for p in PROGRAMS.iter().chain([&PLUGIN]) {
+        let named = format!("`{}`", p.name);
+        assert!(readme.contains(&named), "tests/README.md says nothing of {}", p.name);
+    }
 }
 
 /// It has an allocator of its own.
