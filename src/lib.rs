@@ -22,7 +22,7 @@
 //!   number may be closed and come back.
 //! - `sched`, the scheduler: goroutines (G), threads (M), the right to run
 //!   goroutines (P) and what the P's of a NUMA node share (Node). It
-//!   has five rooms of its own, `life`, `watch`, `core`, `who` and `words`; its
+//!   has five rooms of its own, `lifecycle`, `services`, `core`, `types` and `prim`; its
 //!   `README.md` says where each protocol is written down.
 //! - `stack`: stacks that take memory as they are touched, with a guard below
 //!   each, and the report when one overflows.
@@ -36,10 +36,10 @@
 //!
 //! # The life of a goroutine
 //!
-//! 1. `gs_spawn` fills a record of five words (`sched::who::task::Newborn`) and pushes
-//!    it to the private queue of the P that the caller runs on (`sched::life::spawn`).
+//! 1. `gs_spawn` fills a record of five words (`sched::types::task::Newborn`) and pushes
+//!    it to the private queue of the P that the caller runs on (`sched::lifecycle::spawn`).
 //! 2. If a P is idle and no M looks for work, a thread is woken to do so
-//!    (`sched::words::idle`, `sched::core::start`).
+//!    (`sched::prim::idle`, `sched::core::start`).
 //! 3. Some M takes the record out of a queue or steals it (`sched::core::order`, `sched::core::steal`),
 //!    gives it a descriptor with a warm stack (`sched::core::stacks`), maybe those of a
 //!    goroutine that has just ended, and switches to it (`arch`).
@@ -69,7 +69,7 @@ mod time;
 /// Called when the library is loaded: from then on the child of a fork finds every lock free. The first call would be
 /// too late, because another thread may fork during it.
 extern "C" fn on_load() {
-    sched::life::init::on_load();
+    sched::lifecycle::init::on_load();
     io::on_load();
 }
 

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 const HOUSE: [&str; 11] =
     ["capi", "io", "time", "chan", "sync", "sched", "stack", "numa", "os", "arch", "atomic"];
 /// The rooms of the scheduler, from the top down.
-const SCHED: [&str; 5] = ["life", "watch", "core", "who", "words"];
+const SCHED: [&str; 5] = ["lifecycle", "services", "core", "types", "prim"];
 
 /// A source file: its module path, such as `["sched", "core", "park"]`, and its text without
 /// comments, literals and tests.
@@ -324,29 +324,29 @@ fn no_room_of_the_scheduler_calls_a_method_that_a_room_above_adds() {
 
 #[test]
 fn a_path_that_leads_up_is_found_wherever_it_stands() {
-    let module = ["sched", "who", "m"].map(String::from);
+    let module = ["sched", "types", "m"].map(String::from);
     let lines = [
-        "use crate::sched::life::spawn;",
-        "use crate::sched::{words::idle::Idle, core::{self, park::{Block, Cause}}};",
+        "use crate::sched::lifecycle::spawn;",
+        "use crate::sched::{prim::idle::Idle, core::{self, park::{Block, Cause}}};",
         "use super::p::P;",
-        "fn f() { super::super::life::spawn::spawn(); }",
-        "// crate::sched::life::comment",
-        "const S: &str = \"crate::sched::life::string\";",
-        "fn g(c: char) -> bool { c == '\"' && crate::sched::watch::sysmon::x() }",
-        "#[cfg(test)]\nmod tests {\n    use crate::sched::life::test;\n}",
+        "fn f() { super::super::lifecycle::spawn::spawn(); }",
+        "// crate::sched::lifecycle::comment",
+        "const S: &str = \"crate::sched::lifecycle::string\";",
+        "fn g(c: char) -> bool { c == '\"' && crate::sched::services::sysmon::x() }",
+        "#[cfg(test)]\nmod tests {\n    use crate::sched::lifecycle::test;\n}",
     ];
     let code = without_tests(code_of(&lines.join("\n")));
     let found: Vec<(usize, String)> =
         names(&module, &code).into_iter().map(|n| (n.line, n.path.join("::"))).collect();
     let expected = [
-        (1, "sched::life::spawn"),
+        (1, "sched::lifecycle::spawn"),
         (2, "sched::core::park::Block"),
         (2, "sched::core::park::Cause"),
         (2, "sched::core::self"),
-        (2, "sched::words::idle::Idle"),
-        (3, "sched::who::p::P"),
-        (4, "sched::life::spawn::spawn"),
-        (7, "sched::watch::sysmon::x"),
+        (2, "sched::prim::idle::Idle"),
+        (3, "sched::types::p::P"),
+        (4, "sched::lifecycle::spawn::spawn"),
+        (7, "sched::services::sysmon::x"),
     ];
     assert_eq!(found, expected.map(|(line, path)| (line, path.to_string())));
 }
@@ -354,11 +354,11 @@ fn a_path_that_leads_up_is_found_wherever_it_stands() {
 #[test]
 fn an_arrow_up_is_told_from_an_arrow_down() {
     let path = |text: &str| text.split("::").map(String::from).collect::<Vec<_>>();
-    let up = arrow(&path("who::m"), &path("life::spawn::spawn"), &SCHED).unwrap();
-    let down = arrow(&path("life::spawn"), &path("who::m"), &SCHED).unwrap();
+    let up = arrow(&path("types::m"), &path("lifecycle::spawn::spawn"), &SCHED).unwrap();
+    let down = arrow(&path("lifecycle::spawn"), &path("types::m"), &SCHED).unwrap();
     assert!(leads_up(&SCHED, up) && !leads_up(&SCHED, down));
-    assert_eq!(arrow(&path("who::m"), &path("who::p"), &SCHED), None);
-    assert_eq!(arrow(&path("who::m"), &path("sched"), &SCHED), None);
+    assert_eq!(arrow(&path("types::m"), &path("types::p"), &SCHED), None);
+    assert_eq!(arrow(&path("types::m"), &path("sched"), &SCHED), None);
 }
 
 #[test]
@@ -366,15 +366,15 @@ fn the_figures_of_the_drawing() {
     let all = sources();
     let found = arrows(&all);
     for rooms in [&HOUSE[..], &SCHED[..]] {
-        print!("{:>8}", "");
-        rooms.iter().for_each(|room| print!("{room:>8}"));
+        print!("{:>10}", "");
+        rooms.iter().for_each(|room| print!("{room:>10}"));
         println!();
         for from in rooms {
-            print!("{from:>8}");
+            print!("{from:>10}");
             for to in rooms {
                 match found.get(&(*from, *to)) {
-                    Some(shown) => print!("{:>8}", shown.len()),
-                    None => print!("{:>8}", if from == to { "-" } else { "." }),
+                    Some(shown) => print!("{:>10}", shown.len()),
+                    None => print!("{:>10}", if from == to { "-" } else { "." }),
                 }
             }
             println!();
@@ -382,7 +382,7 @@ fn the_figures_of_the_drawing() {
         println!();
     }
     // Each room but the lowest needs one below it, or the sources were not read as they should be.
-    let is_lowest = |room: &str| ["words", "atomic", "arch"].contains(&room);
+    let is_lowest = |room: &str| ["prim", "atomic", "arch"].contains(&room);
     for room in HOUSE.iter().chain(&SCHED).filter(|room| !is_lowest(room)) {
         assert!(found.keys().any(|(from, _)| from == room), "{room} needs nothing");
     }

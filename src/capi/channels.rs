@@ -5,7 +5,7 @@ use crate::arch::resumable;
 use crate::chan::{Case, Chan, Op, PerCase, select};
 use crate::os::KeepErrno;
 use crate::sched::core::boundary::{Entered, Returning};
-use crate::sched::who::m;
+use crate::sched::types::m;
 use core::ffi::{c_int, c_void};
 
 /// A channel. Any number of goroutines and plain threads may use it at once.

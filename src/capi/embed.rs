@@ -5,10 +5,10 @@ use crate::os::log;
 use crate::sched::core::boundary::Entered;
 use crate::sched::core::preempt::SignalToSelf;
 use crate::sched::core::world;
-use crate::sched::life::dump;
-use crate::sched::life::embed::{self, GSnapshot};
-use crate::sched::watch::deadlock;
-use crate::sched::who::g::{G, GRef, Status};
+use crate::sched::lifecycle::dump;
+use crate::sched::lifecycle::embed::{self, GSnapshot};
+use crate::sched::services::deadlock;
+use crate::sched::types::g::{G, GRef, Status};
 use core::ffi::{c_char, c_int, c_void};
 use core::ptr;
 

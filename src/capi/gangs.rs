@@ -5,7 +5,7 @@ use super::{EINVAL, gs_fn, gs_g, gs_spawn_opts};
 use crate::arch::with_return_address;
 use crate::sched::core::boundary::Entered;
 use crate::sched::core::gang;
-use crate::sched::who::gang::Gang;
+use crate::sched::types::gang::Gang;
 use core::ffi::{c_int, c_void};
 use core::ptr;
 

@@ -3,8 +3,8 @@
 use super::EINVAL;
 use crate::numa::{self, Policy};
 use crate::sched::core::boundary::Entered;
-use crate::sched::who::m;
-use crate::sched::who::runtime::{Inside, Runtime, rt};
+use crate::sched::types::m;
+use crate::sched::types::runtime::{Inside, Runtime, rt};
 use core::ffi::{c_int, c_void};
 use core::ptr;
 

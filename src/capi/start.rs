@@ -4,9 +4,9 @@ use super::{EINVAL, GS_SPAWN_NOPREEMPT, GS_SPAWN_NOSIGNAL, sized};
 use crate::arch::with_return_address;
 use crate::os::time;
 use crate::sched::core::boundary::Entered;
-use crate::sched::life::attach;
-use crate::sched::life::init;
-use crate::sched::words::config::ConfigRequest;
+use crate::sched::lifecycle::attach;
+use crate::sched::lifecycle::init;
+use crate::sched::prim::config::ConfigRequest;
 use crate::time::after;
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr;
@@ -29,7 +29,7 @@ pub const GS_NOWAIT: i64 = 0;
 /// GOMAXPROCS is at most this.
 pub const GS_MAX_PROCS: i32 = 1024;
 
-const _: () = assert!(GS_MAX_PROCS as usize == crate::sched::words::limits::PROCS);
+const _: () = assert!(GS_MAX_PROCS as usize == crate::sched::prim::limits::PROCS);
 
 /// What gs_init starts the runtime with. A field that is 0 or NULL is taken from its environment
 /// variable; if that isn't set, it has its default. Use GS_CONFIG_INIT, or zero all bytes and set
@@ -263,7 +263,7 @@ unsafe extern "C" fn run_for_at(version: c_int, f: gs_fn, arg: *mut c_void, pc: 
 
 unsafe extern "C" fn run_at(f: gs_fn, arg: *mut c_void, pc: usize) -> c_int {
     match f {
-        Some(f) => crate::sched::life::run::run(f, arg, pc),
+        Some(f) => crate::sched::lifecycle::run::run(f, arg, pc),
         None => EINVAL,
     }
 }

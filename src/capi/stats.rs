@@ -2,10 +2,10 @@
 
 use super::{EINVAL, sized};
 use crate::sched::core::boundary::Entered;
-use crate::sched::life::stats::{self, Stats};
-use crate::sched::who::m;
-use crate::sched::who::p::RUN_WAITS;
-use crate::sched::who::runtime::Inside;
+use crate::sched::lifecycle::stats::{self, Stats};
+use crate::sched::types::m;
+use crate::sched::types::p::RUN_WAITS;
+use crate::sched::types::runtime::Inside;
 use core::ffi::c_int;
 
 /// What has been counted since the runtime was started. Set size to sizeof(gs_stats)

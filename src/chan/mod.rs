@@ -9,7 +9,7 @@ pub use select::{Case, Op, PerCase, select};
 
 use crate::os::{heap, spin::SpinLock};
 use crate::sched::core::park::{Block, ready_all};
-use crate::sched::who::waiter::{Cause, Claimed, Parker, WaitQueue, Waiter, When, Why};
+use crate::sched::types::waiter::{Cause, Claimed, Parker, WaitQueue, Waiter, When, Why};
 use core::cell::Cell;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

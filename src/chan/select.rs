@@ -8,8 +8,8 @@
 use super::{Chan, unlock};
 use crate::os::heap;
 use crate::sched::core::park::{Block, sleep_until};
-use crate::sched::who::m::random;
-use crate::sched::who::waiter::{Cause, Parker, Waiter, Why};
+use crate::sched::types::m::random;
+use crate::sched::types::waiter::{Cause, Parker, Waiter, Why};
 use core::mem::MaybeUninit;
 use core::ptr;
 

@@ -5,7 +5,7 @@
 //! program that closes a file and expects to get the same number again might not get it.
 
 use crate::os::bell::Bell;
-use crate::sched::who::runtime;
+use crate::sched::types::runtime;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// The number of plain threads that can wait with a bell at one time. Any further thread looks again every 10 ms

@@ -12,10 +12,10 @@ use crate::os::heap;
 use crate::sched::core::blocking;
 use crate::sched::core::order;
 use crate::sched::core::park::NOWAIT;
-use crate::sched::watch::workers;
-use crate::sched::who::m;
-use crate::sched::who::runtime::rt;
-use crate::sched::words::clock;
+use crate::sched::prim::clock;
+use crate::sched::services::workers;
+use crate::sched::types::m;
+use crate::sched::types::runtime::rt;
 use crate::sync::Sem;
 
 /// How many calls that keep a thread are under way at a time. Further calls wait for their turn without a thread.

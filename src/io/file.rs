@@ -12,9 +12,9 @@ use crate::os::spin::{LongLock, backoff};
 use crate::sched::core::blocking;
 use crate::sched::core::netpoll::{self, Found};
 use crate::sched::core::park;
-use crate::sched::who::p::{PRef, PStatus};
-use crate::sched::who::runtime::Runtime;
-use crate::sched::who::waiter::{Claimed, WaitQueue, Waiter};
+use crate::sched::types::p::{PRef, PStatus};
+use crate::sched::types::runtime::Runtime;
+use crate::sched::types::waiter::{Claimed, WaitQueue, Waiter};
 use crate::word;
 use core::cell::Cell;
 use core::ptr;
@@ -318,7 +318,7 @@ impl File {
         let next = self.lock.with(|| queue.pop());
         if let Some(waiter) = next {
             // SAFETY: `pop` has taken the waiter out of its queue and claimed it, so only this thread wakes it.
-            unsafe { Waiter::ready(waiter, crate::sched::who::waiter::When::Soon) };
+            unsafe { Waiter::ready(waiter, crate::sched::types::waiter::When::Soon) };
         }
     }
 

@@ -3,7 +3,7 @@
 use super::{bell, file, table};
 use crate::os::time;
 use crate::sched::core::netpoll::{self, FileHooks, Found};
-use crate::sched::who::runtime::rt;
+use crate::sched::types::runtime::rt;
 
 static HOOKS: FileHooks =
     FileHooks { event, verify, is_to_verify: file::is_any_to_be_verified, ended: bell::close_free };

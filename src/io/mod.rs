@@ -24,7 +24,7 @@ pub use ops::*;
 pub use process::{wait, wait_for_signal};
 pub use resolve::{eai, last_error, resolve, set_last_error};
 
-/// Called once, when the library is loaded: see `sched::life::init::on_load`.
+/// Called once, when the library is loaded: see `sched::lifecycle::init::on_load`.
 pub fn on_load() {
     crate::os::thread::at_fork(nothing, nothing, forget_all);
     hooks::set();

@@ -16,10 +16,10 @@ use crate::os::socket::{self, Address, Message};
 use crate::os::time;
 use crate::sched::core::blocking;
 use crate::sched::core::park::{FOREVER, NOWAIT, sleep_until};
-use crate::sched::who::g::flags;
-use crate::sched::who::m;
-use crate::sched::who::runtime::Visit;
-use crate::sched::who::waiter::{Cause, Why};
+use crate::sched::types::g::flags;
+use crate::sched::types::m;
+use crate::sched::types::runtime::Visit;
+use crate::sched::types::waiter::{Cause, Why};
 
 /// The entry of the descriptor. If it has none, makes the calling function return the error.
 macro_rules! file {

@@ -6,7 +6,7 @@ use super::wait::is_past;
 use crate::os::file::Buffer;
 use crate::os::process::{self, SignalRecord, SignalSet};
 use crate::sched::core::park::NOWAIT;
-use crate::sched::who::runtime::Visit;
+use crate::sched::types::runtime::Visit;
 
 /// waitpid(2). For a child by its number, waits for a file that reports the child's end. For others, checks at
 /// intervals, because no file reports that one of several children has changed.

@@ -9,9 +9,9 @@ use crate::os::file::{self, FileKind};
 use crate::os::time;
 use crate::sched::core::netpoll;
 use crate::sched::core::park::{self, Block, FOREVER, NOWAIT};
-use crate::sched::who::m;
-use crate::sched::who::runtime::rt;
-use crate::sched::who::waiter::{Cause, Parker, Why};
+use crate::sched::types::m;
+use crate::sched::types::runtime::rt;
+use crate::sched::types::waiter::{Cause, Parker, Why};
 use core::ptr;
 
 /// After this number of wake-ups for nothing a waiter pauses for `PAUSE` ns between its attempts, because the kernel

@@ -3,7 +3,7 @@
 use super::error::EINVAL;
 use crate::os::epoll::{ERR, HUP, IN, OUT, PRI, RDHUP};
 use crate::sched::core::netpoll::EventClass;
-use crate::sched::who::waiter::Waiter;
+use crate::sched::types::waiter::Waiter;
 
 /// The two sides of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

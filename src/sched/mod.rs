@@ -1,8 +1,8 @@
-//! The scheduler, in five rooms, of which a room calls only those below it: life, watch, core, who,
-//! words. `README.md` beside this file says where each protocol is written down.
+//! The scheduler, in five rooms, of which a room calls only those below it: lifecycle, services, core, types,
+//! prim. `README.md` beside this file says where each protocol is written down.
 
 pub mod core;
-pub mod life;
-pub mod watch;
-pub mod who;
-pub mod words;
+pub mod lifecycle;
+pub mod prim;
+pub mod services;
+pub mod types;

@@ -22,7 +22,7 @@ pub use waitgroup::WaitGroup;
 use crate::os::spin::{SpinLock, backoff};
 use crate::sched::core::order;
 use crate::sched::core::park::{Block, ready_all, unlock};
-use crate::sched::who::waiter::{Cause, Claimed, Leave, Parker, WaitQueue, Waiter, Why};
+use crate::sched::types::waiter::{Cause, Claimed, Leave, Parker, WaitQueue, Waiter, Why};
 use core::sync::atomic::{AtomicU32, Ordering};
 
 /// Rounds of spinning before a caller of a lock queues, as in Go.

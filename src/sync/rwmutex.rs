@@ -18,7 +18,7 @@
 use super::{errno_of, spin, wait_in_line};
 use crate::os::spin::{SpinLock, backoff};
 use crate::sched::core::park::ready_all;
-use crate::sched::who::waiter::{Claimed, WaitQueue, Why};
+use crate::sched::types::waiter::{Claimed, WaitQueue, Why};
 use core::sync::atomic::{AtomicU32, Ordering};
 
 /// A writer has the lock.

@@ -4,7 +4,7 @@
 use super::{errno_of, wait_in_line};
 use crate::os::spin::SpinLock;
 use crate::sched::core::park::ready_all;
-use crate::sched::who::waiter::{Claimed, WaitQueue, Why};
+use crate::sched::types::waiter::{Claimed, WaitQueue, Why};
 use core::cell::Cell;
 
 /// gs_sem. golang.org/x/sync/semaphore. All but `lock` is used with it held.

@@ -3,7 +3,7 @@
 use super::wait_in;
 use crate::os::spin::SpinLock;
 use crate::sched::core::park::ready_all;
-use crate::sched::who::waiter::{WaitQueue, Why};
+use crate::sched::types::waiter::{WaitQueue, Why};
 use core::cell::Cell;
 
 /// gs_waitgroup. sync.WaitGroup. All but `lock` is used with it held.

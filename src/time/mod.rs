@@ -2,11 +2,11 @@
 
 use crate::os::time;
 use crate::sched::core::park::{FOREVER, sleep_to};
-use crate::sched::who::runtime::Inside;
-use crate::sched::who::task::GoFn;
-pub use crate::sched::who::timer::{After, Timer};
-use crate::sched::who::timer::{Fire, NoMemory};
-use crate::sched::who::waiter::{Cause, Why};
+use crate::sched::types::runtime::Inside;
+use crate::sched::types::task::GoFn;
+pub use crate::sched::types::timer::{After, Timer};
+use crate::sched::types::timer::{Fire, NoMemory};
+use crate::sched::types::waiter::{Cause, Why};
 use core::ffi::c_void;
 
 /// The time `n` units of `unit` ns from now; at least 1, and never beyond the

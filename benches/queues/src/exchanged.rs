@@ -1,10 +1,10 @@
-//! `sched::words::ring` by crossbeam-deque, for `benches/queues/exchange`, which puts it in the place of
-//! `src/sched/words/ring.rs` in a copy of the library. Only for measuring: it aborts where the ring reports
+//! `sched::prim::ring` by crossbeam-deque, for `benches/queues/exchange`, which puts it in the place of
+//! `src/sched/prim/ring.rs` in a copy of the library. Only for measuring: it aborts where the ring reports
 //! that there is no memory, and a child of fork must not use it.
 
 use crossbeam_deque::{Steal, Stealer, Worker};
 
-/// As `words::ring::Ring`, without a bound.
+/// As `prim::ring::Ring`, without a bound.
 pub struct Ring {
     /// Only its owner calls what takes or gives entries.
     worker: Worker<usize>,
@@ -15,7 +15,7 @@ pub struct Ring {
 // SAFETY: `worker` is used by the P's owner alone, one thread at a time; others use `stealer`.
 unsafe impl Sync for Ring {}
 
-/// As `words::ring::Taken`; positions are unknown.
+/// As `prim::ring::Taken`; positions are unknown.
 pub struct Taken {
     pub entry: usize,
     pub at: u32,

@@ -6,13 +6,13 @@
 
 use super::ready;
 use crate::os::futex;
-use crate::sched::who::aside::Aside;
-use crate::sched::who::m::MRef;
-use crate::sched::who::node::priority;
-use crate::sched::who::p::PRef;
-use crate::sched::who::runtime::{Runtime, ends, rt};
-use crate::sched::who::task::{Fifo, Task, TaskKind};
-use crate::sched::words::forking::is_forking;
+use crate::sched::prim::forking::is_forking;
+use crate::sched::types::aside::Aside;
+use crate::sched::types::m::MRef;
+use crate::sched::types::node::priority;
+use crate::sched::types::p::PRef;
+use crate::sched::types::runtime::{Runtime, ends, rt};
+use crate::sched::types::task::{Fifo, Task, TaskKind};
 use core::sync::atomic::Ordering;
 
 /// How often one task of each kind tries again although no stack or thread came free, in ns.

@@ -7,13 +7,13 @@ use super::owner::{acquire_p, release_p, take_idle_p};
 use super::ready;
 use super::start::{give, new_m};
 use super::stop::{take_gift, wait_for_gift};
-use crate::sched::who::g::{GRef, Status, flags};
-use crate::sched::who::m::{self, MRef};
-use crate::sched::who::node::priority;
-use crate::sched::who::p::count;
-use crate::sched::who::runtime::rt;
-use crate::sched::who::task::{Task, TaskKind};
-use crate::sched::words::forking::is_forking;
+use crate::sched::prim::forking::is_forking;
+use crate::sched::types::g::{GRef, Status, flags};
+use crate::sched::types::m::{self, MRef};
+use crate::sched::types::node::priority;
+use crate::sched::types::p::count;
+use crate::sched::types::runtime::rt;
+use crate::sched::types::task::{Task, TaskKind};
 use core::sync::atomic::{Ordering, fence};
 
 /// Binds the goroutine to this M until it has run: see [`flags::HELD`].

@@ -10,7 +10,7 @@ use super::preempt;
 use super::without_p;
 use super::world;
 use super::yielding;
-use crate::sched::who::m::{self, INSIDE, MRef, OUTSIDE};
+use crate::sched::types::m::{self, INSIDE, MRef, OUTSIDE};
 use core::sync::atomic::{Ordering, compiler_fence};
 
 /// While this value lives the library runs on behalf of the caller. On a plain thread it does nothing.
@@ -107,7 +107,7 @@ impl Entered {
 #[repr(C)]
 pub struct Returning {
     result: isize,
-    /// [`M::returns_to`](crate::sched::who::m::M::returns_to), or 0.
+    /// [`M::returns_to`](crate::sched::types::m::M::returns_to), or 0.
     expected: usize,
 }
 

@@ -11,11 +11,11 @@ use super::start;
 use super::steal;
 use super::world;
 use crate::os::{membarrier, time};
-use crate::sched::who::attention;
-use crate::sched::who::m::{MRef, OUTSIDE};
-use crate::sched::who::p::{PRef, PStatus};
-use crate::sched::who::runtime::Runtime;
-use crate::sched::who::task::Task;
+use crate::sched::types::attention;
+use crate::sched::types::m::{MRef, OUTSIDE};
+use crate::sched::types::p::{PRef, PStatus};
+use crate::sched::types::runtime::Runtime;
+use crate::sched::types::task::Task;
 use core::iter;
 use core::sync::atomic::Ordering;
 

@@ -1,6 +1,6 @@
 //! The state of C++ exceptions, which belongs to the goroutine.
 //!
-//! A goroutine that is left takes its exceptions along, from all copies of the C++ runtime (`who::cxa`), and gets them
+//! A goroutine that is left takes its exceptions along, from all copies of the C++ runtime (`types::cxa`), and gets them
 //! back on the thread where it goes on. `EXCEPTIONS.md` has the protocol.
 
 use super::blocking;
@@ -8,8 +8,8 @@ use super::boundary;
 use super::hooks;
 use super::ready;
 use crate::os::futex;
-use crate::sched::who::cxa::{Get, Globals, Saved, Unsaved};
-use crate::sched::who::m::{self, MRef};
+use crate::sched::types::cxa::{Get, Globals, Saved, Unsaved};
+use crate::sched::types::m::{self, MRef};
 use core::ptr;
 use core::sync::atomic::Ordering;
 

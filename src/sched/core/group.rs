@@ -9,12 +9,12 @@ use super::ready;
 use super::start;
 use crate::os::heap;
 use crate::os::locked::Locked;
-use crate::sched::who::g::{GRef, flags};
-use crate::sched::who::group::Group;
-use crate::sched::who::m::{M, MRef};
-use crate::sched::who::node::{Node, priority};
-use crate::sched::who::runtime::{Inside, Runtime, rt};
-use crate::sched::who::task::{Fifo, Task, TaskKind};
+use crate::sched::types::g::{GRef, flags};
+use crate::sched::types::group::Group;
+use crate::sched::types::m::{M, MRef};
+use crate::sched::types::node::{Node, priority};
+use crate::sched::types::runtime::{Inside, Runtime, rt};
+use crate::sched::types::task::{Fifo, Task, TaskKind};
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
@@ -40,7 +40,7 @@ pub unsafe fn unlock_all() {
     unsafe { ALL.unlock() };
 }
 
-/// A group of `n` threads, 1 to `who::group::LARGEST`, of which `runners` are threads that call `gs_run`. `None`: there
+/// A group of `n` threads, 1 to `types::group::LARGEST`, of which `runners` are threads that call `gs_run`. `None`: there
 /// is no memory.
 pub fn create(n: usize, runners: usize) -> Option<&'static Group> {
     let mut members = Vec::new();

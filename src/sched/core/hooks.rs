@@ -4,7 +4,7 @@
 //! A goroutine *comes in* when `switch_in` is called for it, and *goes out* when `switch_out` is called for it. On an M
 //! with hooks no goroutine switches directly to another: each goroutine that leaves its stack goes to g0, which calls
 //! the hooks between the switch and the commit. So an M without hooks pays only for reading
-//! [`M::by_g0`](crate::sched::who::m::M::by_g0), which locked threads need anyway.
+//! [`M::by_g0`](crate::sched::types::m::M::by_g0), which locked threads need anyway.
 
 use super::blocking;
 use super::bound;
@@ -17,12 +17,12 @@ use crate::os::heap;
 use crate::os::locked::Locked;
 use crate::os::spin::backoff;
 use crate::os::thread;
-use crate::sched::who::attention::TO_G0;
-use crate::sched::who::g::{GRef, Status, flags};
-use crate::sched::who::hooks::{HookOfThread, Hooks, IN_THREAD_HOOKS, STARTING};
-use crate::sched::who::m::{self, HOOKED, MRef};
-use crate::sched::who::p::PRef;
-use crate::sched::who::runtime::{CHANGING, Runtime, Visit, rt};
+use crate::sched::types::attention::TO_G0;
+use crate::sched::types::g::{GRef, Status, flags};
+use crate::sched::types::hooks::{HookOfThread, Hooks, IN_THREAD_HOOKS, STARTING};
+use crate::sched::types::m::{self, HOOKED, MRef};
+use crate::sched::types::p::PRef;
+use crate::sched::types::runtime::{CHANGING, Runtime, Visit, rt};
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 

@@ -9,10 +9,10 @@ use super::steal;
 use super::world;
 use crate::atomic::spin_loop;
 use crate::os::time;
-use crate::sched::who::attention::SLICE;
-use crate::sched::who::m::{MRef, OUTSIDE, claim};
-use crate::sched::who::p::PRef;
-use crate::sched::who::runtime::Runtime;
+use crate::sched::types::attention::SLICE;
+use crate::sched::types::m::{MRef, OUTSIDE, claim};
+use crate::sched::types::p::PRef;
+use crate::sched::types::runtime::Runtime;
 use core::ptr;
 use core::sync::atomic::{Ordering, fence};
 

@@ -12,12 +12,12 @@ use super::start;
 use crate::os::bell::Bell;
 use crate::os::epoll::{self, Event};
 use crate::os::time;
-use crate::sched::who::g::{GRef, Status};
-use crate::sched::who::m::MRef;
-use crate::sched::who::node::priority;
-use crate::sched::who::p::{self, PRef, PStatus};
-use crate::sched::who::runtime::{Runtime, rt};
-use crate::sched::who::task::{Batch, Task, TaskKind};
+use crate::sched::types::g::{GRef, Status};
+use crate::sched::types::m::MRef;
+use crate::sched::types::node::priority;
+use crate::sched::types::p::{self, PRef, PStatus};
+use crate::sched::types::runtime::{Runtime, rt};
+use crate::sched::types::task::{Batch, Task, TaskKind};
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering, fence};
 

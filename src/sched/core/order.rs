@@ -6,12 +6,12 @@ use super::netpoll;
 use super::ready;
 use crate::arch;
 use crate::os::{cpu, time};
-use crate::sched::who::attention;
-use crate::sched::who::m::{MRef, on_goroutine};
-use crate::sched::who::p::PRef;
-use crate::sched::who::runtime::rt;
-use crate::sched::who::task::{Task, TaskKind};
-use crate::sched::words::ring::Taken;
+use crate::sched::prim::ring::Taken;
+use crate::sched::types::attention;
+use crate::sched::types::m::{MRef, on_goroutine};
+use crate::sched::types::p::PRef;
+use crate::sched::types::runtime::rt;
+use crate::sched::types::task::{Task, TaskKind};
 use core::sync::atomic::Ordering;
 
 /// One scheduling decision in this number begins with the node's global queue. A prime, as in Go. seed: W1
@@ -92,7 +92,7 @@ pub fn timer_is_due(p: PRef) -> bool {
 }
 
 /// The time, if a timer of the caller's own P is due. Each reading of the clock also measures how fast the P decides
-/// ([`Pace`](crate::sched::who::p::Pace)).
+/// ([`Pace`](crate::sched::types::p::Pace)).
 pub fn own_timer_due(p: PRef) -> Option<i64> {
     let (next, tick) = (p.timers.next(), p.tick.load(Ordering::Relaxed));
     if next == i64::MAX {

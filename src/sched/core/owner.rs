@@ -3,10 +3,10 @@
 use super::gang;
 use super::netpoll;
 use super::world;
-use crate::sched::who::attention::TO_G0;
-use crate::sched::who::m::MRef;
-use crate::sched::who::p::{P, PRef, PStatus};
-use crate::sched::who::runtime::{Runtime, rt};
+use crate::sched::types::attention::TO_G0;
+use crate::sched::types::m::MRef;
+use crate::sched::types::p::{P, PRef, PStatus};
+use crate::sched::types::runtime::{Runtime, rt};
 use core::ptr;
 use core::sync::atomic::{Ordering, fence};
 

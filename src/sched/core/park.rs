@@ -14,14 +14,14 @@ use super::timers;
 use crate::arch::{self, prefetch_lines};
 use crate::os::spin::SpinLock;
 use crate::os::{futex, time};
-use crate::sched::who::blocked;
-use crate::sched::who::g::{GRef, Status, flags};
-use crate::sched::who::m::{self, M, MRef};
-use crate::sched::who::node::priority;
-use crate::sched::who::waiter::{
+use crate::sched::prim::clock;
+use crate::sched::types::blocked;
+use crate::sched::types::g::{GRef, Status, flags};
+use crate::sched::types::m::{self, M, MRef};
+use crate::sched::types::node::priority;
+use crate::sched::types::waiter::{
     Cause, Claimed, Ended, Leave, ParkRequest, Parker, Waiter, When, Why, claim,
 };
-use crate::sched::words::clock;
 use core::cell::Cell;
 use core::mem::MaybeUninit;
 use core::ptr;

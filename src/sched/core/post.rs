@@ -8,10 +8,10 @@ use super::world;
 use crate::os::bell::Bell;
 use crate::os::epoll::{self, Event};
 use crate::os::{oversleep, time};
-use crate::sched::who::m::MRef;
-use crate::sched::who::node::Node;
-use crate::sched::who::p::{PRef, PStatus};
-use crate::sched::who::runtime::Runtime;
+use crate::sched::types::m::MRef;
+use crate::sched::types::node::Node;
+use crate::sched::types::p::{PRef, PStatus};
+use crate::sched::types::runtime::Runtime;
 use core::sync::atomic::{Ordering, fence};
 use core::{hint, ptr};
 

@@ -14,11 +14,11 @@ use super::without_p;
 use super::world;
 use crate::os::thread::{self, State};
 use crate::os::{membarrier, signal, time};
-use crate::sched::who::attention;
-use crate::sched::who::g::{GRef, Status, flags};
-use crate::sched::who::m::{self, M, MRef, OUTSIDE, claim};
-use crate::sched::who::p::{PRef, PStatus};
-use crate::sched::who::runtime::{Runtime, rt};
+use crate::sched::types::attention;
+use crate::sched::types::g::{GRef, Status, flags};
+use crate::sched::types::m::{self, M, MRef, OUTSIDE, claim};
+use crate::sched::types::p::{PRef, PStatus};
+use crate::sched::types::runtime::{Runtime, rt};
 use core::ptr;
 use core::sync::atomic::Ordering;
 

@@ -2,14 +2,14 @@
 //! for pointers in them. The thread shows the registers in the handler of the preemption signal.
 
 use crate::os::{futex, signal, thread, time};
-use crate::sched::who::g::{GRef, flags};
-use crate::sched::who::m::{self, MRef, OUTSIDE};
-use crate::sched::who::runtime::{Runtime, rt};
+use crate::sched::types::g::{GRef, flags};
+use crate::sched::types::m::{self, MRef, OUTSIDE};
+use crate::sched::types::runtime::{Runtime, rt};
 use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::Ordering;
 
-/// Values of [`M::show`](crate::sched::who::m::M::show).
+/// Values of [`M::show`](crate::sched::types::m::M::show).
 pub mod state {
     /// No stopper wants the registers, or the world goes on.
     pub const NO: u32 = 0;

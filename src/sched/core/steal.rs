@@ -5,11 +5,11 @@ use super::netpoll;
 use super::order::{is_asked, next_local, timer_is_due};
 use super::ready;
 use crate::os::{spin::backoff, time};
-use crate::sched::who::m::MRef;
-use crate::sched::who::node::Node;
-use crate::sched::who::p::{PRef, PStatus, count};
-use crate::sched::who::runtime::{Runtime, rt};
-use crate::sched::who::task::{Fifo, Task};
+use crate::sched::types::m::MRef;
+use crate::sched::types::node::Node;
+use crate::sched::types::p::{PRef, PStatus, count};
+use crate::sched::types::runtime::{Runtime, rt};
+use crate::sched::types::task::{Fifo, Task};
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// At most this number of tasks are taken out of a list with its lock held: each costs a cache miss.

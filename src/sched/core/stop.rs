@@ -11,9 +11,9 @@ use super::steal::work_for_thieves;
 use super::timers;
 use super::world;
 use crate::os::time;
-use crate::sched::who::m::MRef;
-use crate::sched::who::p::{PRef, PStatus};
-use crate::sched::who::runtime::{Runtime, rt};
+use crate::sched::types::m::MRef;
+use crate::sched::types::p::{PRef, PStatus};
+use crate::sched::types::runtime::{Runtime, rt};
 use core::ptr;
 use core::sync::atomic::{Ordering, fence};
 

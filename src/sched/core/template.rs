@@ -5,9 +5,9 @@
 use super::start;
 use crate::os::thread;
 use crate::os::time;
-use crate::sched::who::runtime::{Runtime, rt};
-use crate::sched::who::template::{NONE, Template};
-use crate::sched::words::service::ServiceState;
+use crate::sched::prim::service::ServiceState;
+use crate::sched::types::runtime::{Runtime, rt};
+use crate::sched::types::template::{NONE, Template};
 use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::Ordering;

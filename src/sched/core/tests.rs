@@ -19,16 +19,16 @@ use super::world;
 use crate::numa::{NumaNode, Topology};
 use crate::os::cpu::{self, CpuSet};
 use crate::os::{membarrier, thread, time};
-use crate::sched::life::init;
-use crate::sched::who::attention;
-use crate::sched::who::g::{GRef, Status, flags};
-use crate::sched::who::m::{self, MRef, claim};
-use crate::sched::who::node::priority;
-use crate::sched::who::p::{PRef, PStatus, read_clock_next};
-use crate::sched::who::runtime::{Runtime, rt};
-use crate::sched::who::task::{Newborn, Task, TaskKind};
-use crate::sched::who::timer::{After, Fire, Timer};
-use crate::sched::words::config::{Config, ConfigRequest};
+use crate::sched::lifecycle::init;
+use crate::sched::prim::config::{Config, ConfigRequest};
+use crate::sched::types::attention;
+use crate::sched::types::g::{GRef, Status, flags};
+use crate::sched::types::m::{self, MRef, claim};
+use crate::sched::types::node::priority;
+use crate::sched::types::p::{PRef, PStatus, read_clock_next};
+use crate::sched::types::runtime::{Runtime, rt};
+use crate::sched::types::task::{Newborn, Task, TaskKind};
+use crate::sched::types::timer::{After, Fire, Timer};
 use core::ffi::c_void;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::Ordering;
@@ -837,10 +837,10 @@ fn s11_a_goroutine_that_a_plain_thread_wakes_goes_to_the_p_where_it_last_ran() {
     // seed: S11
     Stage::set(4, "node:2 core:2 pu:1", |s| {
         unsafe extern "C" fn nothing(_: *mut c_void) {}
-        let g =
-            crate::sched::life::spawn::create_root(nothing, ptr::null_mut(), 0).expect("memory");
+        let g = crate::sched::lifecycle::spawn::create_root(nothing, ptr::null_mut(), 0)
+            .expect("memory");
         g.last_p.set(2);
-        ready::ready(g, crate::sched::who::waiter::When::Soon);
+        ready::ready(g, crate::sched::types::waiter::When::Soon);
         assert_eq!(s.p(2).inbox.len(), 1);
         assert!(s.p(2).inbox.pop() == Some(Task::goroutine(g)));
         // It ends as if it had run.
@@ -860,7 +860,7 @@ fn order_of(classes: &[EventClass], put: impl FnOnce(&mut Stage, Found)) -> Vec<
         let gs: Vec<GRef> = classes
             .iter()
             .map(|&class| {
-                let g = crate::sched::life::spawn::create_root(nothing, ptr::null_mut(), 0)
+                let g = crate::sched::lifecycle::spawn::create_root(nothing, ptr::null_mut(), 0)
                     .expect("memory");
                 found.add(g, class);
                 g

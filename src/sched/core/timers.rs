@@ -12,15 +12,15 @@ use super::preempt;
 use super::start;
 use crate::os::spin::{SpinLock, backoff};
 use crate::os::{heap, thread, time};
-use crate::sched::who::g::{GRef, flags};
-use crate::sched::who::m::{self, MRef};
-use crate::sched::who::p::{self, PRef, PStatus};
-use crate::sched::who::runtime::{self, Runtime, Visit, rt};
-use crate::sched::who::timer::{
+use crate::sched::prim::forking;
+use crate::sched::types::g::{GRef, flags};
+use crate::sched::types::m::{self, MRef};
+use crate::sched::types::p::{self, PRef, PStatus};
+use crate::sched::types::runtime::{self, Runtime, Visit, rt};
+use crate::sched::types::timer::{
     Added, After, Entry, Fire, LATEST, NoMemory, Target, Timer, Timers, pop,
 };
-use crate::sched::who::waiter::{Cause, Claimed, Parker, WaitQueue, Waiter, When, Why};
-use crate::sched::words::forking;
+use crate::sched::types::waiter::{Cause, Claimed, Parker, WaitQueue, Waiter, When, Why};
 use core::cell::{Cell, UnsafeCell};
 use core::mem::MaybeUninit;
 use core::ptr;

@@ -4,11 +4,11 @@
 use super::preempt;
 use super::world;
 use crate::os::thread;
-use crate::sched::who::g::{GRef, Status};
-use crate::sched::who::m::{MRef, claim};
-use crate::sched::who::node::priority;
-use crate::sched::who::runtime::rt;
-use crate::sched::words::clock;
+use crate::sched::prim::clock;
+use crate::sched::types::g::{GRef, Status};
+use crate::sched::types::m::{MRef, claim};
+use crate::sched::types::node::priority;
+use crate::sched::types::runtime::rt;
 use core::ptr;
 use core::sync::atomic::{Ordering, fence};
 

@@ -19,13 +19,13 @@ use super::steal;
 use super::timers;
 use crate::arch;
 use crate::os::{futex, time};
-use crate::sched::who::attention::{GANG, SLICE, STOP, TO_G0};
-use crate::sched::who::g::{GRef, flags};
-use crate::sched::who::m::{self, MRef};
-use crate::sched::who::p::{PRef, PStatus};
-use crate::sched::who::runtime::{Runtime, rt};
-use crate::sched::who::task::{Task, TaskKind};
-use crate::sched::words::limits::PROCS as MAX;
+use crate::sched::prim::limits::PROCS as MAX;
+use crate::sched::types::attention::{GANG, SLICE, STOP, TO_G0};
+use crate::sched::types::g::{GRef, flags};
+use crate::sched::types::m::{self, MRef};
+use crate::sched::types::p::{PRef, PStatus};
+use crate::sched::types::runtime::{Runtime, rt};
+use crate::sched::types::task::{Task, TaskKind};
 use core::sync::atomic::{AtomicU32, Ordering, fence};
 
 /// How long a stopper sleeps before it checks again whether P's have entered system calls, in ns.

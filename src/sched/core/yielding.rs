@@ -8,11 +8,11 @@ use super::order::{
 use super::ready;
 use super::switch::{Left, ThreadState, successor, switch_away};
 use crate::arch::Place;
-use crate::sched::who::attention;
-use crate::sched::who::g::{GRef, Status, flags};
-use crate::sched::who::m::{self, MRef, is_on_goroutine, on_goroutine};
-use crate::sched::who::p::PRef;
-use crate::sched::who::task::Task;
+use crate::sched::types::attention;
+use crate::sched::types::g::{GRef, Status, flags};
+use crate::sched::types::m::{self, MRef, is_on_goroutine, on_goroutine};
+use crate::sched::types::p::PRef;
+use crate::sched::types::task::Task;
 use core::sync::atomic::Ordering;
 
 /// What a goroutine that yields finds.

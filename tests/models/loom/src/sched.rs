@@ -1,4 +1,4 @@
 //! The scheduler's files that are checked, and stand-ins for their neighbours.
 
-pub mod who;
-pub mod words;
+pub mod prim;
+pub mod types;

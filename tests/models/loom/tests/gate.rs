@@ -4,7 +4,7 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 use loom_models::check::check;
-use loom_models::sched::words::gate::{Gate, Through};
+use loom_models::sched::prim::gate::{Gate, Through};
 
 struct World {
     gate: Gate,

@@ -7,9 +7,9 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence};
 use loom::thread;
 use loom_models::check::check;
-use loom_models::sched::who::node::Node;
-use loom_models::sched::who::p::{P, PRef, PStatus};
-use loom_models::sched::words::idle::{Idle, StartOne};
+use loom_models::sched::prim::idle::{Idle, StartOne};
+use loom_models::sched::types::node::Node;
+use loom_models::sched::types::p::{P, PRef, PStatus};
 use loom_models::stack::SizeClass;
 
 struct World {

@@ -4,7 +4,7 @@ use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
 use loom_models::check::check;
-use loom_models::sched::words::ring::Ring;
+use loom_models::sched::prim::ring::Ring;
 
 const MOST: usize = 8;
 

@@ -4,8 +4,8 @@
 use shuttle_models::chan::{Case, Chan, Op, select};
 use shuttle_models::model::{Actor, Cast, Plain, actor, check, go_referenced, in_runtime};
 use shuttle_models::sched::core::park::{FOREVER, NOWAIT};
-use shuttle_models::sched::life::goroutine;
-use shuttle_models::sched::who::g::GRef;
+use shuttle_models::sched::lifecycle::goroutine;
+use shuttle_models::sched::types::g::GRef;
 use shuttle_models::{os, with_each_cast};
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -461,6 +461,6 @@ fn cancel(g: GRef) -> impl FnOnce() + Send + 'static {
     let g = Shared(g);
     move || {
         let Shared(g) = { g };
-        shuttle_models::sched::life::cancel::cancel(g);
+        shuttle_models::sched::lifecycle::cancel::cancel(g);
     }
 }

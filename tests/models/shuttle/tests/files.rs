@@ -7,7 +7,7 @@ use shuttle_models::model::{Count, Plain, check, go, in_runtime};
 use shuttle_models::os::file::FileKind;
 use shuttle_models::sched::core::blocking;
 use shuttle_models::sched::core::park::{self, FOREVER};
-use shuttle_models::sched::who::waiter;
+use shuttle_models::sched::types::waiter;
 use shuttle_models::{os, poll};
 use std::sync::Arc;
 

@@ -11,16 +11,16 @@ use shuttle_models::sched::core::park;
 use shuttle_models::sched::core::preempt;
 use shuttle_models::sched::core::start;
 use shuttle_models::sched::core::world;
-use shuttle_models::sched::life::cancel;
-use shuttle_models::sched::life::embed;
-use shuttle_models::sched::life::goroutine;
-use shuttle_models::sched::life::keys;
-use shuttle_models::sched::life::lock_thread;
-use shuttle_models::sched::life::run;
-use shuttle_models::sched::who::g::{G, GRef};
-use shuttle_models::sched::who::p::{PRef, PStatus};
-use shuttle_models::sched::who::runtime::{self, rt};
-use shuttle_models::sched::who::timer;
+use shuttle_models::sched::lifecycle::cancel;
+use shuttle_models::sched::lifecycle::embed;
+use shuttle_models::sched::lifecycle::goroutine;
+use shuttle_models::sched::lifecycle::keys;
+use shuttle_models::sched::lifecycle::lock_thread;
+use shuttle_models::sched::lifecycle::run;
+use shuttle_models::sched::types::g::{G, GRef};
+use shuttle_models::sched::types::p::{PRef, PStatus};
+use shuttle_models::sched::types::runtime::{self, rt};
+use shuttle_models::sched::types::timer;
 use shuttle_models::sync::{Sem, WaitGroup};
 use shuttle_models::{machine, os, time};
 use std::ffi::c_void;
@@ -1016,7 +1016,7 @@ fn the_end_of_a_goroutine_meets_its_joiners() {
 }
 
 #[derive(Clone, Copy)]
-struct Shared(shuttle_models::sched::who::g::GRef);
+struct Shared(shuttle_models::sched::types::g::GRef);
 // SAFETY: a pointer to what stays while there are references.
 unsafe impl Send for Shared {}
 

@@ -19,15 +19,15 @@ use shuttle_models::sched::core::park;
 use shuttle_models::sched::core::preempt;
 use shuttle_models::sched::core::start;
 use shuttle_models::sched::core::world;
-use shuttle_models::sched::life::embed;
-use shuttle_models::sched::life::lock_thread;
-use shuttle_models::sched::life::run;
-use shuttle_models::sched::who::attention;
-use shuttle_models::sched::who::g::flags;
-use shuttle_models::sched::who::p::PStatus;
-use shuttle_models::sched::who::runtime;
-use shuttle_models::sched::who::timer::{After, Timer};
-use shuttle_models::sched::who::waiter::Why;
+use shuttle_models::sched::lifecycle::embed;
+use shuttle_models::sched::lifecycle::lock_thread;
+use shuttle_models::sched::lifecycle::run;
+use shuttle_models::sched::types::attention;
+use shuttle_models::sched::types::g::flags;
+use shuttle_models::sched::types::p::PStatus;
+use shuttle_models::sched::types::runtime;
+use shuttle_models::sched::types::timer::{After, Timer};
+use shuttle_models::sched::types::waiter::Why;
 use shuttle_models::sync::Sem;
 use shuttle_models::time;
 use std::ptr;
@@ -69,7 +69,7 @@ fn play_sysmon(looks: usize, ways: &'static [Look]) -> Plain {
     })
 }
 
-fn look_at(p: shuttle_models::sched::who::p::PRef, way: Look) {
+fn look_at(p: shuttle_models::sched::types::p::PRef, way: Look) {
     let rt = runtime::rt();
     match way {
         Look::Calls => {

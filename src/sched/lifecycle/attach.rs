@@ -1,0 +1,113 @@
+//! `gs_attach`: the calling thread becomes an M, and the code that it runs from there on becomes a goroutine.
+//!
+//! That goroutine is a root, like `gs_run`'s, and is bound to its M. It has no stack of its own but keeps the thread's;
+//! g0 gets a stack that is mapped for it. So three contexts take turns:
+//!
+//! - `attach` leaves the thread's stack, as the context at rest of the new goroutine, for g0, which
+//!   does all that `gs_run` does. g0 then switches to the goroutine: `attach` returns.
+//! - `detach` ends the goroutine as any other ends, but leaves a context on the thread's stack. When g0 has nothing
+//!   left to do it switches back there: `detach` returns, on a thread that isn't an M any more.
+
+use super::goroutine;
+use super::run;
+use super::spawn;
+use crate::arch::{self, Place, sanitizer};
+use crate::os::KeepErrno;
+use crate::sched::core::boundary;
+use crate::sched::core::switch::Left;
+use crate::sched::types::attachment::{Attachment, G0_STACK};
+use crate::sched::types::g::{GRef, Status, flags};
+use crate::sched::types::m::{self, MRef};
+use crate::sched::types::runtime::Inside;
+use core::ffi::c_void;
+use core::ptr;
+use core::sync::atomic::Ordering;
+
+/// Attaches the calling thread; `chosen`: flags of [`flags::PUBLIC`]. `-EBUSY`: it is an M already;
+/// `-ENOSYS`: a sanitizer watches the stacks.
+pub fn attach(chosen: u32) -> i32 {
+    if m::current().is_some() {
+        return -libc::EBUSY;
+    }
+    let _errno = KeepErrno::new();
+    // A runtime that is made looks for the sanitizer.
+    if let Err(e) = Inside::enter() {
+        return e;
+    }
+    if sanitizer::is_on() || cfg!(gosched_tsan) {
+        return -libc::ENOSYS;
+    }
+    let Some(attachment) = Attachment::new(chosen) else { return -libc::ENOMEM };
+    let mut here = Place::new();
+    here.note_modes();
+    let at: *const Attachment = &raw const *attachment;
+    // SAFETY: the upper end of a new stack; the modes are noted; g0 or the scheduler resumes the
+    // context that is left here, once.
+    let words = unsafe {
+        let g0 = arch::prepare_call(attachment.stack + G0_STACK, here.modes());
+        arch::switch(
+            attachment.native.as_ptr(),
+            g0,
+            [at as usize, on_g0 as *const () as usize, 0],
+            &mut here,
+        )
+    };
+    if attachment.error.get() != 0 {
+        return attachment.error.get();
+    }
+    // SAFETY: g0 has switched to the goroutine, and nothing has run since.
+    let m = unsafe { Left::from_words(words).settle() };
+    // `detach` frees it.
+    let _ = Box::into_raw(attachment);
+    boundary::leave(m);
+    0
+}
+
+/// What runs on g0's stack, from its beginning to its end.
+unsafe extern "C" fn on_g0(attachment: *const Attachment) -> ! {
+    // SAFETY: the attachment stays until the thread's own context has been resumed, below.
+    let a = unsafe { &*attachment };
+    a.error.set(run::run_root(|m| root(m, a)));
+    let mut here = Place::new();
+    here.note_modes();
+    let mut never = 0;
+    // SAFETY: the thread's own context is at rest: either nothing has resumed it, or `detach` has left it. The context
+    // that is left here is not resumed.
+    unsafe { arch::switch(&raw mut never, a.native.get(), [0; 3], &mut here) };
+    unreachable!("g0 of a thread that is no M any more");
+}
+
+/// The goroutine of this M, as if it had run before.
+fn root(m: MRef, a: &Attachment) -> Result<GRef, i32> {
+    let g = spawn::create_root(no_function, ptr::null_mut(), 0)?;
+    spawn::share(g);
+    g.flags.set(flags::ROOT | flags::PINNED | flags::BOUND | flags::ATTACHED | a.chosen);
+    g.bound_m.set(m.as_ptr());
+    m::count_pinned(m, 1);
+    m.attachment.set(a);
+    m.by_g0.set(m.by_g0.get() | m::ATTACHED);
+    g.context.store(a.native.get(), Ordering::Relaxed);
+    debug_assert_eq!(g.status(), Status::Runnable);
+    Ok(g)
+}
+
+/// Stands for the function of a goroutine that has begun without a function.
+unsafe extern "C" fn no_function(_: *mut c_void) {}
+
+/// Ends the calling goroutine, which is that of an attached thread. Returns when all goroutines that are bound to the
+/// thread have ended. `-EPERM`: the caller is another goroutine or thread.
+pub fn detach() -> i32 {
+    let Some(m) = m::current() else { return -libc::EPERM };
+    // In the function of `gs_blocking` the thread counts as a plain thread.
+    let is_attached = m::current_g().is_some_and(|g| g.has(flags::ATTACHED));
+    if !is_attached || !m.blocking.get().is_null() {
+        return -libc::EPERM;
+    }
+    let _errno = KeepErrno::new();
+    let attachment = m.attachment.seen().cast_mut();
+    // SAFETY: `attach` has made the box, and leaked it for this.
+    let attachment = unsafe { Box::from_raw(attachment) };
+    // SAFETY: the goroutine's own stack; g0 comes back to `native`.
+    unsafe { goroutine::end_attached(m, attachment.native.as_ptr()) };
+    0
+}

@@ -1,0 +1,360 @@
+//! For runtimes that are built on this library: parking and waking by hand, stopping the world, and the stacks of all
+//! goroutines.
+
+use super::spawn;
+use super::timer_calls;
+use crate::arch;
+use crate::os::time;
+use crate::sched::core::boundary;
+use crate::sched::core::handler;
+use crate::sched::core::park::{Block, sleep_until};
+use crate::sched::core::preempt;
+use crate::sched::core::registers;
+use crate::sched::core::world;
+use crate::sched::types::g::{G, GRef, Status, flags};
+use crate::sched::types::m::{self, MRef, OUTSIDE, claim};
+use crate::sched::types::runtime::{Inside, Visit, rt, try_rt};
+use crate::sched::types::task::Newborn;
+use crate::sched::types::waiter::{Parker, Why};
+use core::ffi::{c_char, c_void};
+use core::ptr;
+use core::sync::atomic::{AtomicU64, Ordering, fence};
+
+/// The embedder's function that is called once a goroutine that parks is at rest. False: the goroutine goes on at once.
+pub type EmbedderCommit = unsafe extern "C" fn(g: *const G, arg: *mut c_void) -> bool;
+
+/// The function and argument for a goroutine that parks by hand.
+struct Parked {
+    g: GRef,
+    commit: Option<EmbedderCommit>,
+    arg: *mut c_void,
+}
+
+/// Parks the caller until `ready`. Go's `gopark`.
+///
+/// # Safety
+/// `commit` may be called with `arg` and doesn't block.
+pub unsafe fn park(commit: Option<EmbedderCommit>, arg: *mut c_void, deadline: i64) -> i32 {
+    let thread = Parker::for_thread();
+    let Some(m) = m::on_goroutine() else {
+        // Before `commit`, as for a goroutine.
+        if let Err(e) = Block::begin(&thread, deadline, true, Why::Ready) {
+            return e;
+        }
+        // SAFETY: the caller says that it may be called.
+        let stay = commit.is_none_or(|f| unsafe { f(ptr::null(), arg) });
+        return if stay { sleep_until(deadline, Why::Ready).errno() } else { 0 };
+    };
+    let g = m.g();
+    if commit.is_some() {
+        // `commit` gets the goroutine's pointer, and may give it to others.
+        spawn::share(g);
+    }
+    let block = match Block::begin(&thread, deadline, true, Why::Ready) {
+        Ok(block) => block,
+        Err(e) => return e,
+    };
+    let parked = Parked { g, commit, arg };
+    // SAFETY: the block is a goroutine's, and one for several wakers has a number; `parked`
+    // stays until the park is over.
+    unsafe { block.park_by_hand(committed, &raw const parked as usize) }.errno()
+}
+
+/// Called when the goroutine is at rest. False: it goes on at once.
+///
+/// # Safety
+/// `parked` is the address of a [`Parked`] whose goroutine is at rest.
+unsafe fn committed(parked: usize) -> bool {
+    // SAFETY: `parked` is on the stack of a goroutine that is at rest until this returns.
+    let p = unsafe { &*(parked as *const Parked) };
+    // SAFETY: the caller of `park` has said that `commit` may be called.
+    p.commit.is_none_or(|f| unsafe { f(p.g.as_ptr(), p.arg) })
+}
+
+/// Wakes a goroutine that parks by hand. False: it doesn't park by hand now. Go's `goready`.
+pub fn ready(g: GRef) -> bool {
+    // Acquire: pairs with the Release in `park::commit_by_hand`.
+    match g.hand_park.load(Ordering::Acquire) {
+        0 => false,
+        number => Parker::wake(g, number),
+    }
+}
+
+/// How long [`stop`] sleeps before it checks again whether strays still run the user's code, in ns.
+const STRAY_PAUSE: i64 = 100_000;
+
+/// The goroutine or thread that has stopped the world, by its `m::caller`; 0: the world runs.
+static STOPPER: AtomicU64 = AtomicU64::new(0);
+
+/// Whether the caller has stopped the world.
+pub fn has_stopped() -> bool {
+    STOPPER.load(Ordering::Relaxed) == m::caller()
+}
+
+/// Stops all goroutines but the caller. `-EDEADLK`: the caller has stopped the world already. Fails as
+/// [`Inside::enter`] too.
+pub fn stop() -> i32 {
+    if has_stopped() {
+        return -libc::EDEADLK;
+    }
+    match Inside::enter_from_outside() {
+        // Until `start`: a runtime whose world is stopped is not ended.
+        Ok(inside) => core::mem::forget(inside),
+        Err(e) => return e,
+    }
+    let _: world::Stopped = world::stop();
+    // Goroutines that have lost their P, in a block or a call, or as a member of a group that computes, may run without a P.
+    while preempt::stop_strays(rt()) {
+        time::sleep(STRAY_PAUSE);
+    }
+    disable_preemption();
+    STOPPER.store(m::caller(), Ordering::Relaxed);
+    0
+}
+
+/// Lets all goroutines go on. `-EPERM`: the caller has not stopped the world.
+pub fn start() -> i32 {
+    if !has_stopped() {
+        return -libc::EPERM;
+    }
+    STOPPER.store(0, Ordering::Relaxed);
+    registers::stop_showing(rt());
+    let has_p = m::current().is_some_and(|m| m.stops_world.get());
+    // SAFETY: `stop` has forgotten one.
+    world::start(unsafe { world::Stopped::again() });
+    if let Some(g) = m::current_g() {
+        change_preempt_off(g, -1);
+    }
+    if !has_p {
+        // SAFETY: `stop` has forgotten one.
+        drop(unsafe { Inside::again() });
+    }
+    0
+}
+
+/// In the child of a fork the world runs.
+pub fn forget_stop() {
+    STOPPER.store(0, Ordering::Relaxed);
+}
+
+/// A goroutine as an embedder sees it.
+#[derive(Clone, Copy)]
+pub struct GSnapshot {
+    pub id: u64,
+    pub status: Status,
+    pub node: usize,
+    /// The usable part of its stack: lowest address and size; (0, 0): it has no stack yet.
+    pub stack: (usize, usize),
+    /// The stack pointer: nothing below it is used; 0 without a stack.
+    pub sp: usize,
+    /// The registers (`ucontext_t`) of a goroutine that was interrupted, else null: the registers
+    /// are on its stack.
+    pub context: *const c_void,
+    pub arg: *mut c_void,
+    /// Its name; null: it has none. Valid while there is a reference to the goroutine.
+    pub name: *const c_char,
+    /// The return address of the call that spawned it; 0: the library has spawned it.
+    pub pc: usize,
+    /// The id of the goroutine that spawned it; 0: a plain thread, or the library.
+    pub creator: u64,
+    /// What it waits for.
+    pub why: Option<Why>,
+    /// Since when it waits or is in a call, in ns, a few ms early at most; 0: it doesn't wait.
+    pub since: i64,
+}
+
+impl GSnapshot {
+    /// What any thread may read of a goroutine at any time, if the descriptor stays: the goroutine has not ended, or
+    /// the caller has a reference.
+    pub fn at_any_time(g: GRef) -> GSnapshot {
+        // While this value exists no thread ends the runtime.
+        let _runtime = Visit::begin();
+        GSnapshot::with_status(g, g.status())
+    }
+
+    fn with_status(g: GRef, status: Status) -> GSnapshot {
+        let waits = matches!(status, Status::Waiting | Status::Syscall);
+        GSnapshot {
+            id: g.id.load(Ordering::Relaxed),
+            status,
+            node: try_rt()
+                .and_then(|rt| rt.p_if_made(g.last_p.seen() as usize))
+                .map_or(0, |p| p.node as usize),
+            stack: (0, 0),
+            sp: 0,
+            context: ptr::null(),
+            // SAFETY: the goroutine has not ended, or the caller has a reference, so the descriptor is not recycled.
+            arg: unsafe { timer_calls::argument(g.f.get(), g.arg.get()) },
+            name: g.name.load(Ordering::Relaxed),
+            pc: g.pc.seen(),
+            creator: g.creator.seen(),
+            why: (status == Status::Waiting).then(|| g.why.seen()),
+            since: if waits { g.since.seen() } else { 0 },
+        }
+    }
+
+    /// A goroutine that has not run yet.
+    fn newborn(n: &Newborn, node: usize) -> GSnapshot {
+        GSnapshot {
+            id: 0,
+            status: Status::Runnable,
+            node,
+            stack: (0, 0),
+            sp: 0,
+            context: ptr::null(),
+            // SAFETY: the world is stopped, and a newborn has no descriptor yet.
+            arg: unsafe { timer_calls::argument(n.f.seen(), n.arg.seen()) },
+            name: ptr::null(),
+            pc: n.pc.seen(),
+            creator: n.creator.seen(),
+            why: None,
+            since: 0,
+        }
+    }
+}
+
+/// Copies the name of a goroutine into `to`, cut so that a NUL fits in too. Returns its whole length.
+///
+/// # Safety
+/// The goroutine has not ended, or the caller has a reference.
+pub unsafe fn name(g: GRef, to: &mut [u8]) -> usize {
+    // SAFETY: the goroutine has not ended, or the caller has a reference.
+    let bytes = unsafe { g.name() }.unwrap_or(c"").to_bytes();
+    if let Some(room) = to.len().checked_sub(1) {
+        let n = bytes.len().min(room);
+        to[..n].copy_from_slice(&bytes[..n]);
+        to[n] = 0;
+    }
+    bytes.len()
+}
+
+/// Shows every goroutine, without its stack; newborns too. The world is stopped.
+pub fn for_each_without_stack(mut f: impl FnMut(&GSnapshot)) {
+    rt().for_each_g(|g| {
+        // SAFETY: a descriptor.
+        let g = unsafe { GRef::from_ptr(g) };
+        f(&GSnapshot::with_status(g, g.status()));
+    });
+    for_each_newborn(f);
+}
+
+fn for_each_newborn(mut f: impl FnMut(&GSnapshot)) {
+    for node in &rt().nodes {
+        node.newborns.for_each(|n| {
+            let is_there = n.f.seen().is_some();
+            // Pairs with the fence in `spawn::fill`.
+            fence(Ordering::Acquire);
+            if is_there {
+                f(&GSnapshot::newborn(n, node.id));
+            }
+        });
+    }
+}
+
+/// Shows every goroutine, the caller and newborns too. The world is stopped.
+pub fn for_each(mut f: impl FnMut(&GSnapshot)) {
+    let rt = rt();
+    let here = ptr::from_ref(&rt) as usize;
+    let me = m::current_g();
+    registers::show_all(rt);
+    let running = rt.ms_that(|m| !m.curg.seen().is_null());
+    rt.for_each_g(|g| {
+        // SAFETY: a descriptor.
+        let g = unsafe { GRef::from_ptr(g) };
+        let on = running.iter().find(|m| m.curg.seen() == g.as_ptr().cast_const());
+        let stack = bounds_of(g);
+        let (sp, context) = match on {
+            // In `gs_blocking` the caller is on its thread's own stack.
+            _ if Some(g) == me && (stack.0..stack.0 + stack.1).contains(&here) => {
+                (here, ptr::null())
+            }
+            _ if stack.1 == 0 => (0, ptr::null()),
+            Some(m) => at_rest_on(*m, g, stack),
+            None => (sp_at_rest(g, stack), ptr::null()),
+        };
+        // The goroutine blocks its thread, without having announced it.
+        let blocked = on.is_some_and(|m| claim::is_lost(m.claim.load(Ordering::Acquire)));
+        let status = if blocked { Status::Syscall } else { g.status() };
+        let since_is_old = blocked && g.status() != Status::Syscall;
+        let seen = GSnapshot::with_status(g, status);
+        let since = if since_is_old { 0 } else { seen.since };
+        f(&GSnapshot { stack, sp, context, since, ..seen });
+    });
+    for_each_newborn(f);
+}
+
+/// The lowest address and the size of the stack on which the goroutine runs; (0, 0): it has none yet.
+fn bounds_of(g: GRef) -> (usize, usize) {
+    if g.has(flags::ATTACHED) {
+        // SAFETY: the M of an attached goroutine, whose attachment stays until the goroutine has ended.
+        return unsafe { (*(*g.bound_m.get()).attachment.seen()).bounds() };
+    }
+    g.stack.get().map_or((0, 0), |s| s.bounds())
+}
+
+/// The lowest address in use of a goroutine's stack, which keeps its registers too.
+fn sp_at_rest(g: GRef, stack: (usize, usize)) -> usize {
+    // Acquire: pairs with the Release in `switch_to_g0`: with a context come the registers that are saved there.
+    match g.context.load(Ordering::Acquire) {
+        // The goroutine is on its way to rest.
+        0 => stack.0,
+        // SAFETY: the world is stopped, so the goroutine doesn't run on its stack. A goroutine that is just being left
+        // may still show an old context, whose memory stays mapped.
+        context => in_stack(unsafe { arch::lowest_in_use(context) }, stack),
+    }
+}
+
+/// The address. If it is not in the stack, the stack's lowest address: then the whole stack is shown.
+fn in_stack(sp: usize, (lo, len): (usize, usize)) -> usize {
+    if (lo..lo + len).contains(&sp) { sp } else { lo }
+}
+
+/// Stack pointer and registers of a goroutine that is still on a thread.
+fn at_rest_on(m: MRef, g: GRef, stack: (usize, usize)) -> (usize, *const c_void) {
+    if !m.blocking.seen().is_null() {
+        return (sp_at_rest(g, stack), ptr::null());
+    }
+    match registers::shown(m) {
+        Some(context) => {
+            // SAFETY: the handler that has put the context there waits.
+            let sp = unsafe { arch::interrupted_sp(context) } - arch::RED_ZONE;
+            (in_stack(sp, stack), context)
+        }
+        // The goroutine waits in the library: its whole stack is shown.
+        None => (stack.0, ptr::null()),
+    }
+}
+
+/// `gs_preempt_disable`. A goroutine that has lost its P in a block or a call gets a P first: beside a stopped world no
+/// signal would stop it from here on.
+pub fn disable_preemption() {
+    let Some(m) = m::current() else { return };
+    let Some(g) = m::current_g() else { return };
+    // Inside, so that no thread takes the P before it sees that it must not.
+    let from = boundary::go_inside(m);
+    if from == OUTSIDE && g.preempt_off.load(Ordering::Relaxed) == 0 {
+        handler::ensure_p_on_thread(m);
+    }
+    change_preempt_off(g, 1);
+    // Release: pairs with the Acquire in `preempt::take_locked`.
+    m.outside.store(from, Ordering::Release);
+}
+
+/// `gs_preempt_enable`: gives way if the goroutine was asked to meanwhile.
+pub fn enable_preemption() {
+    let Some(g) = m::current_g() else { return };
+    match g.preempt_off.load(Ordering::Relaxed) {
+        0 => {}
+        1 => {
+            change_preempt_off(g, -1);
+            drop(boundary::Entered::new());
+        }
+        _ => change_preempt_off(g, -1),
+    }
+}
+
+/// Adds to `preempt_off` by a load and a store, because only the goroutine itself changes it.
+fn change_preempt_off(g: GRef, by: i32) {
+    let now = g.preempt_off.load(Ordering::Relaxed).wrapping_add_signed(by);
+    g.preempt_off.store(now, Ordering::Relaxed);
+}

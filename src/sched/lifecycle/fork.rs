@@ -1,0 +1,171 @@
+//! fork(2): the locks that are held across it, and what the child forgets.
+
+use super::embed;
+use super::keys;
+use super::orphans;
+use crate::os::{heap, log, thread, time};
+use crate::sched::core::boundary;
+use crate::sched::core::gang;
+use crate::sched::core::group;
+use crate::sched::core::handler;
+use crate::sched::core::hooks;
+use crate::sched::core::netpoll;
+use crate::sched::core::preempt;
+use crate::sched::core::timers;
+use crate::sched::prim::forking::{ALLOCATES, FORKING, SYSMON_ABSTAINS, may_fork};
+use crate::sched::services::deadlock;
+use crate::sched::types::cxa;
+use crate::sched::types::m;
+use crate::sched::types::runtime::{AT_THE_DOOR, CHANGING, INSIDE, LIFE, RUNTIME, Runtime, try_rt};
+use core::ptr;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+/// The thread that forks holds the lock of `World`. Used with `LIFE` held.
+pub static EXCLUDES_STOP: AtomicBool = AtomicBool::new(false);
+
+/// How long a thread that is about to fork sleeps before it checks again whether the world is still stopped, in ns.
+pub const FORK_RETRY: i64 = 100_000;
+
+/// A function that takes a lock, and the function that releases it.
+type LockAndUnlock = (fn(), unsafe fn());
+
+/// Locks that the thread that forks holds across the fork, in the order in which the thread takes them. Others are taken
+/// before and after these: see [`before_fork`].
+const HELD: [LockAndUnlock; 9] = [
+    (|| ALLOCATES.lock(), may_fork),
+    (keys::lock_table, keys::unlock_table),
+    (deadlock::lock_handler, deadlock::unlock_handler),
+    (log::lock, log::unlock),
+    (hooks::lock_tables, hooks::unlock_tables),
+    (group::lock_all, group::unlock_all),
+    (orphans::lock, orphans::unlock),
+    (gang::lock_free, gang::unlock_free),
+    (thread::lock_own, thread::unlock_own),
+];
+
+pub extern "C" fn before_fork() {
+    // A goroutine isn't stopped while it has the locks.
+    if let Some(m) = m::current() {
+        m.forks_from.set(boundary::go_inside(m));
+    }
+    timers::no_longer_keeps_from_forking();
+    let excludes = lock_life_to_fork();
+    EXCLUDES_STOP.store(excludes, Ordering::Relaxed);
+    // Set with `LIFE` held, so of several threads that fork one at a time has it.
+    FORKING.store(true, Ordering::SeqCst);
+    if let Some(rt) = try_rt() {
+        handler::empty_handlers(rt);
+        // Before the locks are taken that a thread which fires timers may need.
+        timers::wait_until_none_fires(rt);
+    }
+    // After `empty_handlers`, because a goroutine that waited in a handler may have had the loader's lock.
+    cxa::wait_for_searches();
+    HELD.iter().for_each(|(lock, _)| lock());
+    if let Some(rt) = try_rt() {
+        rt.copies.lock();
+    }
+    heap::lock();
+}
+
+/// Locks `LIFE`. If the caller could fork in a stopped world, also keeps others from stopping the world. Returns
+/// whether it does.
+///
+/// A caller that holds a P needs no lock: no stop is complete before that P has stopped.
+/// The stopper itself has the lock already.
+pub fn lock_life_to_fork() -> bool {
+    loop {
+        LIFE.lock();
+        let Some(rt) = try_rt() else { return false };
+        if preempt::holds_p() || embed::has_stopped() {
+            return false;
+        }
+        if rt.world.try_lock() {
+            return true;
+        }
+        // The stopper of the world may need `LIFE` before it starts the world again.
+        // SAFETY: locked above.
+        unsafe { LIFE.unlock() };
+        wait_for_stopper();
+    }
+}
+
+/// The stopper of the world waits for goroutines that have no P and are in the library, but not for the caller.
+fn wait_for_stopper() {
+    let m = m::current();
+    // A handler of the host's may have interrupted a goroutine that waits in the library.
+    let waits = m.is_some_and(|m| m.waits_inside.swap(true, Ordering::Relaxed));
+    time::sleep(FORK_RETRY);
+    if let Some(m) = m {
+        m.waits_inside.store(waits, Ordering::Release);
+    }
+}
+
+/// Gives the locks back in the parent. In the child they are a copy, which the child's only thread holds.
+///
+/// # Safety
+/// [`before_fork`] has taken the locks, with this runtime.
+pub unsafe fn unlock_after_fork(rt: Option<&Runtime>) {
+    // SAFETY: `before_fork` has taken all these locks, as the caller says.
+    unsafe {
+        heap::unlock();
+        if let Some(rt) = rt {
+            rt.copies.unlock();
+        }
+        HELD.iter().rev().for_each(|(_, unlock)| unlock());
+        FORKING.store(false, Ordering::SeqCst);
+        LIFE.unlock();
+    }
+}
+
+pub extern "C" fn after_fork() {
+    if let Some(rt) = try_rt() {
+        rt.template.gate.open();
+        if EXCLUDES_STOP.load(Ordering::Relaxed) {
+            // SAFETY: `before_fork` has locked it.
+            unsafe { rt.world.unlock() };
+        }
+    }
+    // SAFETY: `before_fork` has run on this thread.
+    unsafe { unlock_after_fork(try_rt()) };
+    if let Some(m) = m::current() {
+        m.outside.store(m.forks_from.get(), Ordering::Release);
+    }
+}
+
+/// In the child there is only the thread that forked, with the memory of a runtime whose threads are gone. That runtime
+/// is left alone; a new one is made when it is needed.
+pub extern "C" fn in_child() {
+    if let Some(m) = m::current() {
+        // SAFETY: the parent's runtime, of which this is a copy.
+        let rt = unsafe { &*RUNTIME.load(Ordering::Relaxed) };
+        if !m.is_runner() {
+            rt.host_mask.restore();
+        }
+        m.unbind();
+        if !m.curg.get().is_null()
+            && let Some(stack) = m.g().stack.get()
+        {
+            thread::forked_on(stack.bounds());
+        }
+    }
+    let parent = try_rt();
+    if let Some(rt) = parent {
+        // These instances belong to the parent, with the parent's files.
+        netpoll::close_all(rt);
+        group::forked(rt);
+    }
+    // SAFETY: the thread runs no goroutine any more: it is a plain thread.
+    unsafe { m::set_current(None) };
+    SYSMON_ABSTAINS.store(false, Ordering::Relaxed);
+    RUNTIME.store(ptr::null_mut(), Ordering::SeqCst);
+    CHANGING.store(false, Ordering::SeqCst);
+    INSIDE.forked();
+    AT_THE_DOOR.forked();
+    deadlock::forget_threads();
+    embed::forget_stop();
+    // SAFETY: `before_fork` has run on this thread, in the parent.
+    unsafe { unlock_after_fork(parent) };
+    thread::forget_own();
+    cxa::forked(parent.map(|rt| &rt.copies));
+    hooks::forked();
+}

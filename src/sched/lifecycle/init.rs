@@ -1,0 +1,493 @@
+//! How the runtime begins and ends: `gs_init` and `gs_shutdown`.
+
+use super::embed;
+use super::fault::on_fault;
+use super::fork::{after_fork, before_fork, in_child};
+use super::goroutine::{goroutine_begin, goroutine_end};
+use super::orphans;
+use crate::arch::{self, FpControl, sanitizer};
+use crate::os::cpu::{self, CpuSet};
+use crate::os::locked::Locked;
+use crate::os::oversleep::Oversleep;
+use crate::os::spin::{LongLock, SpinLock, backoff};
+use crate::os::thread::{NoCancel, SignalMask, Thread};
+use crate::os::{self, file, futex, heap, log, mem, signal, thread, time};
+use crate::sched::core::g0;
+use crate::sched::core::group;
+use crate::sched::core::hooks;
+use crate::sched::core::netpoll;
+use crate::sched::core::owner;
+use crate::sched::core::preempt;
+use crate::sched::prim::clock;
+use crate::sched::prim::config::{Config, ConfigRequest};
+use crate::sched::prim::debug::Debug;
+use crate::sched::prim::idle::Idle;
+use crate::sched::prim::limits::{PROCS as MAX, RING as CAPACITY};
+use crate::sched::services::sysmon;
+use crate::sched::types::aside::Aside;
+use crate::sched::types::blocked::{self, Counted};
+use crate::sched::types::cxa;
+use crate::sched::types::gang::Gangs;
+use crate::sched::types::hooks::IN_THREAD_HOOKS;
+use crate::sched::types::inspector::Inspector;
+use crate::sched::types::m;
+use crate::sched::types::node::Node;
+use crate::sched::types::runtime::{
+    CHANGING, INSIDE, Inside, LIFE, Ms, NUMBER, RUNTIME, Runtime, SHORTEST_THEFT, ends, rt, try_rt,
+};
+use crate::sched::types::slots::Slots;
+use crate::sched::types::sysmon::Sysmon;
+use crate::sched::types::template::Template;
+use crate::sched::types::workers::Workers;
+use crate::sched::types::world::World;
+use crate::stack;
+use core::ptr;
+use core::sync::atomic::{
+    AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+};
+
+impl Inside {
+    /// Enters the runtime, and makes it with the defaults if there is none. `-ENOMEM`, `-EAGAIN`: the system gives no
+    /// memory or thread for that.
+    pub fn enter() -> Result<Inside, i32> {
+        loop {
+            if let Some(inside) = Inside::try_enter().or_else(Inside::enter_by_the_door) {
+                return Ok(inside);
+            }
+            init_default()?;
+        }
+    }
+
+    /// Enters for a caller that may be a goroutine. `None` for a goroutine, which is inside already. Fails as
+    /// [`Inside::enter`].
+    pub fn enter_from_outside() -> Result<Option<Inside>, i32> {
+        if m::with_p().is_some() { Ok(None) } else { Inside::enter().map(Some) }
+    }
+}
+
+/// Makes the runtime with the defaults, if there is none. Fails with `-ENOMEM` or
+/// `-EAGAIN`.
+#[cold]
+fn init_default() -> Result<(), i32> {
+    let e = match init(&ConfigRequest::default()) {
+        // Of the environment's settings only the topology can be refused.
+        Err(e) if e == -libc::EINVAL => {
+            log::say(format_args!(
+                "gosched: GOSCHED_TOPOLOGY is not valid, so one node is assumed"
+            ));
+            init(&ConfigRequest { topology: Some("flat"), ..ConfigRequest::default() })
+        }
+        e => e,
+    };
+    if e == Err(-libc::EBUSY) { Ok(()) } else { e }
+}
+
+/// Called once, when the library is loaded: from now on the child of a fork finds no lock taken, even if another thread
+/// forks during the first `init`.
+pub fn on_load() {
+    thread::at_fork(before_fork, after_fork, in_child);
+}
+
+/// Makes the runtime. `-EBUSY`: there is one; `-EINVAL`, `-ENOMEM`, `-EAGAIN`.
+pub fn init(request: &ConfigRequest) -> Result<(), i32> {
+    init_with(|| request.resolve())
+}
+
+/// [`init`] with what `resolve` gives, which is asked if there is no runtime. Fails as `init` and as `resolve`.
+pub fn init_with(resolve: impl FnOnce() -> Result<Config, i32>) -> Result<(), i32> {
+    if try_rt().is_some() {
+        return Err(-libc::EBUSY);
+    }
+    // `resolve` reads files while `LIFE` is held, so the thread must not be cancelled there.
+    let _no_cancel = NoCancel::new();
+    // Before `LIFE` is taken, because this waits for the loader's lock.
+    let copies = cxa::Copies::new();
+    LIFE.with(|| {
+        if try_rt().is_some() {
+            return Err(-libc::EBUSY);
+        }
+        let config = resolve()?;
+        clock::set(time::now());
+        arch::set_body(goroutine_begin, goroutine_end);
+        signal::on_fault(on_fault);
+        // Asked now, with the lock held: a fork during the first question would leave the answer half written in the
+        // child.
+        cpu::count();
+        if !heap::has_room(Runtime::size(&config)) {
+            return Err(-libc::ENOMEM);
+        }
+        let rt = Box::into_raw(Box::new(Runtime::new(config, copies)));
+        // SeqCst: pairs with `Inside::try_enter`. A thread that counted itself before, and found `CHANGING` not set, must
+        // not find this runtime before it is whole.
+        CHANGING.store(true, Ordering::SeqCst);
+        wait_until_none_is_inside();
+        // Release: pairs with the Acquire in `try_rt`.
+        RUNTIME.store(rt, Ordering::Release);
+        // SAFETY: `Box::into_raw` has made it, and only `Runtime::free` below, or the next shutdown, frees it.
+        let started = unsafe { (*rt).start() };
+        if started.is_err() {
+            RUNTIME.store(ptr::null_mut(), Ordering::Release);
+            // SAFETY: plain threads have been kept out, and the runtime has no thread of its own.
+            unsafe { Runtime::free(&*rt) };
+        }
+        CHANGING.store(false, Ordering::SeqCst);
+        started
+    })
+}
+
+/// With `CHANGING` set, without a runtime: the threads that are inside find no runtime, and leave at once.
+fn wait_until_none_is_inside() {
+    let mut round = 0;
+    while !INSIDE.is_zero() {
+        backoff(round);
+        round += 1;
+    }
+}
+
+/// Waits until every goroutine has ended, then ends all threads and frees
+/// everything. `-ETIMEDOUT` (or `-EAGAIN`): goroutines are left, or threads are in a call, and nothing has changed.
+/// `-EDEADLK`: called by a goroutine, or by the thread that has stopped the world.
+pub fn shutdown(deadline: i64) -> i32 {
+    // A goroutine can't shut the runtime down: shutdown joins threads, and waits for goroutines.
+    if m::current().is_some() || embed::has_stopped() {
+        return -libc::EDEADLK;
+    }
+    // pthread_cancel(3) must not end this thread meanwhile.
+    let _no_cancel = NoCancel::new();
+    let mut round = 0;
+    loop {
+        match try_to_claim(&mut round, deadline) {
+            Ok(Attempt::Claimed(rt)) => {
+                end(rt);
+                return 0;
+            }
+            Ok(Attempt::NoRuntime) => return 0,
+            Ok(Attempt::Again) => {}
+            Err(e) => return e,
+        }
+    }
+}
+
+/// How an attempt to shut down has gone.
+enum Attempt {
+    /// The caller ends this runtime: `CHANGING` is set, and neither goroutines nor threads are inside.
+    Claimed(&'static Runtime),
+    NoRuntime,
+    /// Another shutdown or a start is under way, a thread is in a hook where it may call the library, or a goroutine was
+    /// spawned at the last moment.
+    Again,
+}
+
+/// Waits until every goroutine has ended and every plain thread has left, and claims the runtime's end.
+fn try_to_claim(round: &mut u32, deadline: i64) -> Result<Attempt, i32> {
+    if CHANGING.load(Ordering::SeqCst) || !IN_THREAD_HOOKS.is_zero() {
+        return wait_briefly(round, deadline).map(|()| Attempt::Again);
+    }
+    let Some(inside) = Inside::try_enter() else {
+        return Ok(if try_rt().is_none() { Attempt::NoRuntime } else { Attempt::Again });
+    };
+    let e = rt().drain(deadline);
+    drop(inside);
+    if e != 0 {
+        return Err(e);
+    }
+    Inside::let_in();
+    LIFE.lock();
+    // SAFETY: locked above.
+    unsafe {
+        let attempt = claim(deadline);
+        LIFE.unlock();
+        attempt
+    }
+}
+
+/// The last part of [`try_to_claim`].
+///
+/// # Safety
+/// The caller holds `LIFE`.
+unsafe fn claim(deadline: i64) -> Result<Attempt, i32> {
+    let Some(rt) = try_rt() else { return Ok(Attempt::NoRuntime) };
+    // The shutdown that has set `CHANGING` gives `LIFE` up while it waits, so another shutdown may come here.
+    if CHANGING.swap(true, Ordering::SeqCst) {
+        return Ok(Attempt::Again);
+    }
+    // SAFETY: as the caller says.
+    let left = unsafe { rt.all_have_left(deadline) };
+    if left == Ok(true) {
+        return Ok(Attempt::Claimed(rt));
+    }
+    CHANGING.store(false, Ordering::SeqCst);
+    left.map(|_| Attempt::Again)
+}
+
+/// Ends the threads of the runtime, which the caller has claimed, and frees the runtime. `LIFE` is not held, because
+/// hooks may fork: `shutdown`, and `thread_stop` of the threads that end. While `CHANGING` is set and there is a
+/// runtime, no other thread starts or ends a runtime.
+fn end(rt: &'static Runtime) {
+    hooks::shuts_down();
+    if try_rt().is_none() {
+        // The child of a fork in the hook.
+        return;
+    }
+    let threads = rt.end_threads();
+    LIFE.lock();
+    RUNTIME.store(ptr::null_mut(), Ordering::SeqCst);
+    // SAFETY: no thread of the runtime's uses it any more, and plain threads find no runtime.
+    unsafe { Runtime::free(rt) };
+    // After the chunks that stay are orphans, because a reference that is given back from now on belongs to such a
+    // chunk.
+    CHANGING.store(false, Ordering::SeqCst);
+    // SAFETY: locked above.
+    unsafe { LIFE.unlock() };
+    // Without the lock: a destructor of a thread-specific value may call the library.
+    threads.into_iter().for_each(Thread::join);
+}
+
+/// How long shutdown sleeps before it counts the goroutines again, in ns.
+const DRAIN_RECHECK: i64 = 10_000_000;
+/// For this number of rounds of `backoff` shutdown waits for threads in a call whatever its deadline says: most calls are
+/// over sooner.
+const BRIEF_CALL: u32 = 60;
+
+/// Fails where a wait must end: `-EAGAIN` if the caller doesn't wait at all, `-ETIMEDOUT` once the deadline has passed.
+fn may_wait(deadline: i64) -> Result<(), i32> {
+    match deadline {
+        -1 => Ok(()),
+        0 => Err(-libc::EAGAIN),
+        when if time::now() >= when => Err(-libc::ETIMEDOUT),
+        _ => Ok(()),
+    }
+}
+
+/// One more round of waiting for a thread that is in a call. Fails as [`may_wait`] does, but not in the first
+/// `BRIEF_CALL` rounds.
+fn wait_briefly(round: &mut u32, deadline: i64) -> Result<(), i32> {
+    if *round >= BRIEF_CALL {
+        may_wait(deadline)?;
+    }
+    backoff(*round);
+    *round += 1;
+    Ok(())
+}
+
+impl Runtime {
+    /// Bytes that [`Runtime::new`] allocates, or more.
+    fn size(config: &Config) -> usize {
+        let nodes = config.topology.nodes.len();
+        let cpus: usize = config.topology.nodes.iter().map(|node| node.cpus.len()).sum();
+        // For each node: lists of its P's, its CPUs, its neighbours and their distances.
+        let node = size_of::<Node>() + 8 * (MAX + 8 * nodes + cpus);
+        size_of::<Runtime>() + 8 * MAX + nodes * node
+    }
+
+    fn new(config: Config, copies: cxa::Copies) -> Runtime {
+        let debug = Debug::from_env();
+        sanitizer::find_by_name(os::symbol);
+        stack::configure(debug.mprotect, debug.guard_budget);
+        let mut topology = config.topology;
+        if !debug.no_shuffle {
+            topology.reorder(&shuffled(topology.nodes.len()));
+        }
+        let binds = topology.is_real && topology.nodes.len() > 1 && config.bind;
+        let nodes = topology.nodes.iter().enumerate().map(|(n, node)| {
+            let memory = binds.then_some(node.os_index);
+            Node::new(n, topology.by_distance(n), &node.cpus, memory)
+        });
+        let nodes = nodes.collect();
+        Runtime {
+            number: NUMBER.fetch_add(1, Ordering::Relaxed) + 1,
+            topology,
+            nodes,
+            all_ps: (0..MAX).map(|_| AtomicPtr::new(ptr::null_mut())).collect(),
+            procs: AtomicUsize::new(config.procs),
+            made_ps: AtomicUsize::new(0),
+            idle: Idle::new(),
+            world: World::new(),
+            sysmon: Sysmon::new(),
+            workers: Workers::new(),
+            template: Template::new(),
+            inspector: Inspector::new(),
+            aside: Aside::new(),
+            gangs: Gangs::new(),
+            debug,
+            ring_capacity: if debug.tiny_queues { 4 } else { CAPACITY },
+            fp: FpControl::current(),
+            stack_class: config.stack_class,
+            ms: Locked::new(Ms::default()),
+            m_count: AtomicUsize::new(0),
+            own_ms: AtomicUsize::new(0),
+            between: AtomicUsize::new(0),
+            locked: Slots::new(),
+            max_ms: AtomicUsize::new(config.max_threads),
+            thread_limit_hits: AtomicU64::new(0),
+            ms_wanted: AtomicBool::new(false),
+            lacks_threads: AtomicBool::new(false),
+            runners: AtomicUsize::new(0),
+            exiting: AtomicBool::new(false),
+            slice: config.slice,
+            preempt_signal: config.preempt_signal,
+            cooperative: config.cooperative,
+            thread_main: g0::thread_main,
+            taking: LongLock::new(),
+            warned_thread: AtomicBool::new(false),
+            warned_stack: AtomicBool::new(false),
+            back_from_call: AtomicBool::new(false),
+            yielding: AtomicU32::new(0),
+            created_outside: AtomicU64::new(0),
+            next_id: AtomicU64::new(1),
+            next_node: AtomicUsize::new(0),
+            next_root: AtomicUsize::new(0),
+            theft_time: AtomicI64::new(SHORTEST_THEFT),
+            ends: AtomicU32::new(0),
+            drained: AtomicU32::new(0),
+            polls: AtomicBool::new(false),
+            making_polls: LongLock::new(),
+            watch: SpinLock::new(),
+            watcher: AtomicPtr::new(ptr::null_mut()),
+            watching_until: AtomicI64::new(i64::MAX),
+            oversleep: Oversleep::new(),
+            copies,
+            host_mask: SignalMask::current(),
+            binds,
+            binds_runners: binds && !config.keep_affinity,
+            host_cpus: CpuSet::new(&cpu::affinity()),
+        }
+    }
+
+    /// Its P's and its first thread.
+    fn start(&self) -> Result<(), i32> {
+        preempt::set_up(self);
+        self.make_ps()?;
+        file::make_room_for_library();
+        sysmon::start(self)
+    }
+
+    /// The first P's, all idle.
+    fn make_ps(&self) -> Result<(), i32> {
+        let n = self.procs();
+        for id in 0..n {
+            let p = self.make_p(id, n).ok_or(-libc::ENOMEM)?;
+            p.alone.set(n == 1);
+            p.become_idle();
+        }
+        self.set_proc_count(n);
+        for p in self.ps() {
+            owner::make_idle(self, p);
+        }
+        Ok(())
+    }
+
+    /// With `CHANGING` set and `LIFE` held: waits until no plain thread is inside. `Ok(false)`: a goroutine has been
+    /// spawned at the last moment, or a thread of the runtime has come to a hook, so threads inside or in the hook may
+    /// wait for a thread outside. `-ETIMEDOUT`, `-EAGAIN`: a thread is still inside. A thread that has stopped the world is
+    /// inside for as long as it likes.
+    ///
+    /// # Safety
+    /// The caller holds `LIFE`.
+    unsafe fn all_have_left(&self, deadline: i64) -> Result<bool, i32> {
+        let mut round = 0;
+        while self.goroutines() == 0 && IN_THREAD_HOOKS.is_zero() {
+            if INSIDE.is_zero() && self.runners.load(Ordering::SeqCst) == 0 {
+                return Ok(self.goroutines() == 0);
+            }
+            // A thread that is inside may be about to fork, which takes the lock. No other
+            // thread ends the runtime meanwhile, because none comes in.
+            // SAFETY: the caller holds it, and in later rounds this has locked it again.
+            unsafe { LIFE.unlock() };
+            let waited = wait_briefly(&mut round, deadline);
+            LIFE.lock();
+            waited?;
+        }
+        Ok(false)
+    }
+
+    /// Waits until no goroutine is left.
+    fn drain(&self, deadline: i64) -> i32 {
+        self.ends.fetch_or(ends::DRAIN, Ordering::SeqCst);
+        let counted = if deadline == -1 { blocked::thread_blocks() } else { Counted::Not };
+        let result = loop {
+            let seen = self.drained.load(Ordering::Acquire);
+            if self.goroutines() == 0 {
+                break 0;
+            }
+            if let Err(e) = may_wait(deadline) {
+                break e;
+            }
+            // A goroutine that ended before it could see the flag wakes no waiter.
+            let recheck = time::now() + DRAIN_RECHECK;
+            let until = if deadline == -1 { recheck } else { recheck.min(deadline) };
+            futex::wait(&self.drained, seen, until);
+        };
+        blocked::thread_wakes(counted);
+        self.ends.fetch_and(!ends::DRAIN, Ordering::SeqCst);
+        result
+    }
+
+    /// Ends every thread; there are no goroutines. Returns the threads that don't use the runtime any more but may
+    /// still run destructors of the user's thread-specific values.
+    fn end_threads(&self) -> Vec<Thread> {
+        self.workers.stop();
+        self.exiting.store(true, Ordering::SeqCst);
+        let services = [self.sysmon.end(), self.template.end()];
+        // An M that is being started right now is counted already.
+        while self.m_count.load(Ordering::Acquire) != 0 {
+            self.ms_that(|_| true).into_iter().for_each(|m| m.notify());
+            thread::yield_now();
+        }
+        let left = self.ms.with(|ms| core::mem::take(&mut ms.left));
+        let ms = left.into_iter().filter_map(|m| m.thread.take());
+        let workers = self.workers.lock.with(|| self.workers.with_left(core::mem::take));
+        // The inspector last, because sysmon and the M's ask it and wait for its answer.
+        let inspector = self.inspector.end();
+        services.into_iter().flatten().chain(inspector).chain(ms).chain(workers).collect()
+    }
+
+    /// # Safety
+    /// No thread uses the runtime any more; `Box::into_raw` has made it.
+    unsafe fn free(rt: &'static Runtime) {
+        // SAFETY: it came from `Box::into_raw` and no thread uses it, as the caller says.
+        let mut rt = unsafe { Box::from_raw(ptr::from_ref(rt).cast_mut()) };
+        netpoll::close_all(&rt);
+        netpoll::ended();
+        hooks::ended();
+        group::ended(rt.number);
+        for p in rt.all_made_ps() {
+            p.timers.close(true, None);
+            // SAFETY: `make_p` has placed the P there, and no M has it any more.
+            unsafe { mem::drop_placed(p.as_ptr()) };
+        }
+        for node in rt.nodes.drain(..) {
+            orphans::add(node.gs.end(|g| g.refs.load(Ordering::Acquire) > 0));
+        }
+    }
+}
+
+/// Numbers below `n` in a random order, another one in each process. seed: N10
+fn shuffled(n: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..n).collect();
+    let mut x = (time::now() as u64) ^ (u64::from(std::process::id()) << 32);
+    for i in (1..n).rev() {
+        x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        order.swap(i, (x >> 33) as usize % (i + 1));
+    }
+    order
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn n10_nodes_are_numbered_in_any_order() {
+        // seed: N10
+        let mut first_ones = [false; 4];
+        for _ in 0..100_000 {
+            let order = shuffled(4);
+            let mut sorted = order.clone();
+            sorted.sort_unstable();
+            assert_eq!(sorted, [0, 1, 2, 3]);
+            first_ones[order[0]] = true;
+        }
+        assert_eq!(first_ones, [true; 4]);
+    }
+}

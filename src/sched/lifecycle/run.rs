@@ -1,0 +1,110 @@
+//! `gs_run`: the caller's thread becomes an M until its function has ended.
+
+use super::embed;
+use super::spawn;
+use crate::os::KeepErrno;
+use crate::os::cpu::Affinity;
+use crate::os::signal::AltStack;
+use crate::os::thread::{ExactTimeouts, NoCancel};
+use crate::sched::core::g0;
+use crate::sched::core::group;
+use crate::sched::core::owner;
+use crate::sched::core::preempt;
+use crate::sched::core::ready;
+use crate::sched::core::start;
+use crate::sched::core::world;
+use crate::sched::types::attention::TO_G0;
+use crate::sched::types::g::GRef;
+use crate::sched::types::m::{self, MRef};
+use crate::sched::types::node;
+use crate::sched::types::runtime::{Inside, rt};
+use crate::sched::types::task::{GoFn, Task};
+use core::ffi::c_void;
+use core::sync::atomic::{Ordering, fence};
+
+/// Runs `f(arg)` as a goroutine, and other goroutines meanwhile, on this thread; returns when that goroutine has ended.
+/// `-EBUSY`: the thread is an M already.
+pub fn run(f: GoFn, arg: *mut c_void, pc: usize) -> i32 {
+    if m::current().is_some() {
+        return -libc::EBUSY;
+    }
+    run_root(|_| spawn::create_root(f, arg, pc))
+}
+
+/// Makes the calling thread an M until the goroutine that `create` makes for it has ended. `-EDEADLK`: the thread has
+/// stopped the world.
+pub fn run_root(create: impl FnOnce(MRef) -> Result<GRef, i32>) -> i32 {
+    if embed::has_stopped() {
+        return -libc::EDEADLK;
+    }
+    let _errno = KeepErrno::new();
+    let _no_cancel = NoCancel::new();
+    let inside = match Inside::enter() {
+        Ok(inside) => inside,
+        Err(e) => return e,
+    };
+    let rt = rt();
+    // What may fail comes first: a goroutine that is made runs.
+    let Some(m) = rt.add_runner() else { return -libc::ENOMEM };
+    let root = match create(m) {
+        Ok(g) => g,
+        Err(e) => {
+            m.in_syscall.store(false, Ordering::Release);
+            // Another thread may have made the M a member of a group that wants threads of `gs_run`.
+            group::leave(m);
+            rt.runner_leaves(m);
+            return e;
+        }
+    };
+    m.root.set(root.as_ptr());
+    m.root_done.store(false, Ordering::Relaxed);
+    root.runner.set(m.as_ptr());
+    let alt = AltStack::set_up();
+    let exact = ExactTimeouts::ask_for();
+    m.bind_to_thread();
+    // The affinity of an attached thread is its owner's, because only the owner's code runs there.
+    let mut affinity =
+        if rt.binds_runners && !m.is_attached() { Affinity::current() } else { None };
+    // SAFETY: it stays until `give_affinity_back`, below.
+    unsafe { m.borrow_affinity(affinity.as_mut()) };
+    // SAFETY: just bound to it.
+    unsafe { m::set_current(Some(m)) };
+    let mask = preempt::allow();
+    group::runner_comes(rt, m);
+    match owner::take_idle_p(rt, None, m.node.get()) {
+        Some(p) => {
+            owner::acquire_p(m, p);
+            m.stash.set(Some(Task::goroutine(root)));
+            rt.sysmon.wake_if_asleep();
+        }
+        None => ready::push_global(Task::goroutine(root), node::priority::NORMAL),
+    }
+    // Release: pairs with the Acquire of the deadlock watch.
+    m.in_syscall.store(false, Ordering::Release);
+    drop(inside);
+    g0::run(m);
+    m.give_affinity_back();
+    // SAFETY: it runs no goroutine any more.
+    unsafe { m::set_current(None) };
+    m.cxa.end();
+    if let Some(mask) = mask {
+        mask.restore();
+    }
+    drop((alt, exact));
+    rt.runner_leaves(m);
+    0
+}
+
+/// The root goroutine of this M has ended: the thread goes back to its owner as soon as it has left the goroutine that
+/// it runs now.
+pub fn root_ended(runner: MRef) {
+    runner.root_done.store(true, Ordering::Release);
+    // Pairs with the fences in `must_leave` and `stop`.
+    fence(Ordering::SeqCst);
+    for p in rt().ps() {
+        if p.is_run_by(runner) {
+            world::ask(p, TO_G0);
+        }
+    }
+    start::nudge(runner);
+}

@@ -1,0 +1,248 @@
+//! Starting goroutines.
+
+use crate::os::heap;
+use crate::sched::core::gang;
+use crate::sched::core::group;
+use crate::sched::core::ready;
+use crate::sched::core::stacks;
+use crate::sched::types::g::{GRef, Status, flags};
+use crate::sched::types::gang::Gang;
+use crate::sched::types::group::Group;
+use crate::sched::types::m::{self, MRef};
+use crate::sched::types::node::priority;
+use crate::sched::types::p::count;
+use crate::sched::types::runtime::{Inside, Runtime, rt};
+use crate::sched::types::task::{GoFn, Newborn, Task};
+use crate::stack::SizeClass;
+use core::ffi::{CStr, c_void};
+use core::ptr::{self, NonNull};
+use core::sync::atomic::{Ordering, fence};
+use std::ffi::CString;
+
+/// What a goroutine may be spawned with.
+pub struct Options<'a> {
+    pub name: Option<&'a CStr>,
+    /// `None`: the default.
+    pub stack: Option<SizeClass>,
+    pub priority: i8,
+    pub gang: Option<&'static Gang>,
+    /// The group on whose threads it begins; it is pinned then.
+    pub workers: Option<&'static Group>,
+    /// A node of this process's numbering; `None`: any.
+    pub node: Option<usize>,
+    /// [`flags::PUBLIC`].
+    pub flags: u32,
+    /// The embedder's word: see `gs_data`.
+    pub data: *mut c_void,
+    /// The caller wants a reference.
+    pub referenced: bool,
+}
+
+impl Options<'_> {
+    /// What [`spawn`] spawns with.
+    pub const DEFAULT: Options<'static> = Options {
+        name: None,
+        stack: None,
+        priority: priority::NORMAL,
+        gang: None,
+        workers: None,
+        node: None,
+        flags: 0,
+        data: ptr::null_mut(),
+        referenced: false,
+    };
+}
+
+/// Spawns `f(arg)`. `pc`: the return address of the call, for reports. Another P may steal the goroutine at once; with
+/// one P it runs when the caller parks. `-ENOMEM`: there is no memory. Go's `go f(arg)`.
+#[inline(always)]
+pub fn spawn(f: GoFn, arg: *mut c_void, pc: usize) -> i32 {
+    spawn_on(m::current(), f, arg, pc)
+}
+
+/// [`spawn`] for a caller that knows the M of this thread.
+#[inline(always)]
+pub fn spawn_on(m: Option<MRef>, f: GoFn, arg: *mut c_void, pc: usize) -> i32 {
+    let Some(m) = m.filter(|m| !m.p.get().is_null()) else {
+        return spawn_from_outside(f, arg, pc);
+    };
+    let p = m.p();
+    let Some(n) = stacks::newborn(p) else { return -libc::ENOMEM };
+    // SAFETY: null or a descriptor.
+    let spawner = unsafe { GRef::from_nullable(m.curg.get()) };
+    fill(n, f, arg, pc, id_of(spawner));
+    count(&p.created, 1);
+    if p.migrates {
+        ready::push_global(Task::newborn(n), priority::NORMAL);
+    } else if spawns_roots(spawner) {
+        ready::push_root(Task::newborn(n));
+    } else {
+        ready::push_private(p, Task::newborn(n));
+    }
+    0
+}
+
+/// Whether this goroutine accepts connections: what it spawns doesn't belong to its
+/// P. seed: N7
+#[inline(always)]
+fn spawns_roots(g: Option<GRef>) -> bool {
+    g.is_some_and(|g| g.has(flags::ACCEPTS))
+}
+
+/// The id of the goroutine that spawns; 0: a plain thread, or the runtime.
+#[inline(always)]
+fn id_of(spawner: Option<GRef>) -> u64 {
+    spawner.map_or(0, |g| g.id.load(Ordering::Relaxed))
+}
+
+fn fill(n: NonNull<Newborn>, f: GoFn, arg: *mut c_void, pc: usize, creator: u64) {
+    // SAFETY: the caller has taken the record from a pool or a cache, and no queue has it yet.
+    let n = unsafe { n.as_ref() };
+    n.arg.set(arg);
+    n.pc.set(pc);
+    n.creator.set(creator);
+    // Pairs with the fence in `embed::for_each_newborn`, which shows the records that have a function: a thread that sees
+    // the function sees what was set before.
+    fence(Ordering::Release);
+    n.f.set(Some(f));
+}
+
+/// From a plain thread: through a global queue.
+#[cold]
+#[inline(never)]
+fn spawn_from_outside(f: GoFn, arg: *mut c_void, pc: usize) -> i32 {
+    let _inside = match Inside::enter() {
+        Ok(inside) => inside,
+        Err(e) => return e,
+    };
+    let rt = rt();
+    let Some(n) = stacks::newborn_from_outside(rt, rt.any_node()) else { return -libc::ENOMEM };
+    fill(n, f, arg, pc, id_of(m::current_g()));
+    rt.created_outside.fetch_add(1, Ordering::Relaxed);
+    ready::push_global(Task::newborn(n), priority::NORMAL);
+    0
+}
+
+/// Spawns `f(arg)` with options; returns the descriptor, with a reference for the
+/// caller if it wants one. `-EINVAL`: no such node; `-ENOMEM`.
+pub fn spawn_with(f: GoFn, arg: *mut c_void, pc: usize, options: &Options) -> Result<GRef, i32> {
+    let m = m::with_p();
+    let _inside = Inside::enter_from_outside()?;
+    let p = m.map(|m| m.p());
+    let rt = p.map_or_else(rt, |p| p.rt());
+    if options.node.is_some_and(|n| n >= rt.nodes.len()) {
+        return Err(-libc::EINVAL);
+    }
+    let node = options.node.or(p.map(|p| p.node as usize)).unwrap_or_else(|| rt.any_node());
+    let g = create(rt, f, arg, pc, options, node)?;
+    match p {
+        Some(p) => count(&p.created, 1),
+        None => drop(rt.created_outside.fetch_add(1, Ordering::Relaxed)),
+    }
+    submit(rt, m, g, options, node);
+    Ok(g)
+}
+
+/// An unborn goroutine, not yet counted nor queued.
+fn create(
+    rt: &Runtime,
+    f: GoFn,
+    arg: *mut c_void,
+    pc: usize,
+    options: &Options,
+    node: usize,
+) -> Result<GRef, i32> {
+    let name = match options.name {
+        Some(name) => heap::c_string(name).ok_or(-libc::ENOMEM)?.into_raw(),
+        None => ptr::null_mut(),
+    };
+    let Some(g) = rt.nodes[node].gs.get() else {
+        // SAFETY: null, or made by `into_raw` just now.
+        drop((!name.is_null()).then(|| unsafe { CString::from_raw(name) }));
+        return Err(-libc::ENOMEM);
+    };
+    // SAFETY: the pool holds descriptors.
+    let g = unsafe { GRef::from_non_null(g) };
+    g.home.set(node as u16);
+    g.f.set(Some(f));
+    g.arg.set(arg);
+    g.pc.set(pc);
+    g.creator.set(id_of(m::current_g()));
+    g.id.store(rt.take_ids(1), Ordering::Relaxed);
+    g.priority.set(options.priority);
+    // A pinned goroutine would keep a thread that `gs_run` has borrowed.
+    let avoids = options.flags & flags::PINNED != 0 && options.workers.is_none();
+    let avoid = if avoids { flags::AVOID_RUNNER } else { 0 };
+    g.flags.set(options.flags | flags::UNBORN | avoid);
+    // See `Task::has_run`.
+    g.context.store(0, Ordering::Relaxed);
+    g.stack_class.set(options.stack);
+    g.data.store(options.data, Ordering::Relaxed);
+    g.last_p.set(u16::MAX);
+    // Pairs with the fence in `Runtime::for_each_g`: a thread that has stopped the world, and visits the goroutine
+    // while a plain thread spawns it, sees what is written above.
+    fence(Ordering::Release);
+    g.set_status(Status::Runnable);
+    if !name.is_null() {
+        g.name.store(name, Ordering::Relaxed);
+    }
+    if let Some(gang) = options.gang {
+        gang::join(rt, gang, g);
+    }
+    if let Some(workers) = options.workers {
+        group::spawned(g, workers);
+    }
+    // A goroutine with a name or a gang must be `shared`, so that it ends by `end_special`, which frees the name and
+    // leaves the gang.
+    if options.referenced || options.name.is_some() || options.gang.is_some() {
+        be_shared(rt, g, 1 + u32::from(options.referenced));
+    }
+    Ok(g)
+}
+
+/// Puts a new goroutine where it belongs.
+fn submit(rt: &Runtime, m: Option<MRef>, g: GRef, options: &Options, node: usize) {
+    let task = Task::goroutine(g);
+    if options.workers.is_some() {
+        return group::submit(m, g);
+    }
+    match m {
+        Some(m)
+            if options.node.is_none()
+                && g.priority.get() == priority::NORMAL
+                && !m.p().migrates =>
+        {
+            if spawns_roots(m::current_g()) {
+                ready::push_root(task);
+            } else {
+                ready::push_private(m.p(), task);
+            }
+        }
+        _ if options.node.is_some() => ready::push_to_node(node, task, g.priority.get()),
+        _ => rt.push(node, task, g.priority.get()),
+    }
+}
+
+/// The goroutine that runs `gs_run`'s function; for [`super::run`].
+pub fn create_root(f: GoFn, arg: *mut c_void, pc: usize) -> Result<GRef, i32> {
+    let rt = rt();
+    let options = Options { flags: flags::ROOT, ..Options::DEFAULT };
+    let g = create(rt, f, arg, pc, &options, rt.any_node())?;
+    rt.created_outside.fetch_add(1, Ordering::Relaxed);
+    Ok(g)
+}
+
+/// A pointer to the goroutine is given to the user: from now on all its waits are claimed. Called by the goroutine
+/// itself, or before it first runs.
+pub fn share(g: GRef) {
+    if !g.shared.get() {
+        be_shared(rt(), g, 1);
+    }
+}
+
+/// The goroutine has `refs` references from here on.
+fn be_shared(rt: &Runtime, g: GRef, refs: u32) {
+    g.runtime.set(rt.number);
+    g.refs.store(refs, Ordering::Relaxed);
+    g.shared.set(true);
+}

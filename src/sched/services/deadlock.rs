@@ -1,0 +1,233 @@
+//! Deadlock detection. seed: S8
+//!
+//! A deadlock is reported only when nothing can ever wake a goroutine again: every P is idle, no queue has a task, no
+//! timer runs, no goroutine waits for a file, no thread is in a system call, and every other thread of the process is
+//! blocked without a deadline in a call of this library. If a thread runs or blocks elsewhere, it could still call the
+//! library, so there is no deadlock.
+
+use crate::os::locked::Locked;
+use crate::os::log::{self, Callback, HostArg};
+use crate::os::{self, thread, time};
+use crate::sched::core::netpoll;
+use crate::sched::core::steal;
+use crate::sched::types::blocked::{self, BLOCKED_CALLS, BLOCKED_THREADS, BLOCKS, blocked_calls};
+use crate::sched::types::g::{G, Status, describe_creator};
+use crate::sched::types::m::{M, claim};
+use crate::sched::types::runtime::{Inside, Ms, Runtime, rt};
+use core::ffi::c_void;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+/// How many holds embedders have: while there is a hold, something outside can wake goroutines.
+static HOLDS: AtomicU32 = AtomicU32::new(0);
+
+/// Takes a hold: nothing is reported until it is given back. `gs_hold`.
+pub fn hold() {
+    HOLDS.fetch_add(1, Ordering::SeqCst);
+}
+
+/// Gives a hold back. False: there was none. `gs_unhold`.
+#[must_use]
+pub fn unhold() -> bool {
+    let less = HOLDS.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1));
+    if less.is_ok()
+        && let Some(_inside) = Inside::try_enter()
+    {
+        // sysmon may sleep without a deadline, because there was a hold.
+        rt().sysmon.wake();
+    }
+    less.is_ok()
+}
+
+/// In the child of a fork no other thread is left.
+pub fn forget_threads() {
+    BLOCKED_THREADS.store(0, Ordering::SeqCst);
+    BLOCKED_CALLS.store(0, Ordering::SeqCst);
+    HOLDS.store(0, Ordering::SeqCst);
+}
+
+/// The first check comes `FIRST` ns after everything has become idle. Later checks come less and less often, but at least
+/// every `LAST` ns.
+const FIRST: i64 = 10_000_000;
+const LAST: i64 = 10_000_000_000;
+
+/// The watch over one period in which all P's are idle.
+pub struct Watch {
+    delay: i64,
+    /// The activity when everything seemed dead the first time.
+    suspected: Option<Activity>,
+    /// The activity at the last report: there is no other report before something has run.
+    told: Activity,
+}
+
+/// Changes whenever a goroutine runs or a thread blocks. A check takes time; if this is the same before the first of
+/// two checks and after the second, nothing has moved in between.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Activity {
+    switches: u64,
+    blocks: u64,
+}
+
+impl Activity {
+    fn now(rt: &Runtime) -> Activity {
+        Activity { switches: rt.switches(), blocks: BLOCKS.load(Ordering::SeqCst) }
+    }
+}
+
+impl Watch {
+    pub fn new() -> Watch {
+        let never = Activity { switches: u64::MAX, blocks: u64::MAX };
+        Watch { delay: FIRST, suspected: None, told: never }
+    }
+
+    /// A new period begins.
+    pub fn again(&mut self) {
+        (self.delay, self.suspected) = (FIRST, None);
+    }
+
+    /// Checks once. Returns the time of the next check, in ns (-1: no goroutine waits, so none is needed).
+    pub fn check(&mut self, rt: &Runtime) -> i64 {
+        if rt.goroutines() == 0 {
+            return -1;
+        }
+        if HOLDS.load(Ordering::SeqCst) > 0 || waits_for_something(rt) {
+            // The event will start a P, which ends this period; `unhold` ends it too.
+            self.suspected = None;
+            return time::now() + LAST;
+        }
+        let before = Activity::now(rt);
+        let dead = is_deadlocked(rt);
+        if dead && self.suspected.take() == Some(Activity::now(rt)) && self.told != before {
+            tell(rt);
+            self.told = before;
+        }
+        let delay = if dead { FIRST } else { self.delay };
+        self.suspected = dead.then_some(before);
+        self.delay = (self.delay * 2).min(LAST);
+        time::now() + delay
+    }
+}
+
+/// Whether a timer may run, or a file may be ready at any time.
+fn waits_for_something(rt: &Runtime) -> bool {
+    rt.ps().any(|p| p.timers.may_fire()) || netpoll::any_file_is_waited_for(rt)
+}
+
+fn is_deadlocked(rt: &Runtime) -> bool {
+    rt.idle.ps() as usize >= rt.procs()
+        && !steal::work_anywhere(rt)
+        && !waits_for_something(rt)
+        && rt.aside.is_empty()
+        // A spare M is counted among the M's before the kernel counts its thread.
+        && !rt.template.is_asked()
+        && thread::count() == rt.threads_that_cannot_wake() + blocked_plain_threads()
+        // Read after the count: a thread that is counted there has changed `blocked` before.
+        && !rt.any_m_may_bring_work()
+        // Last, because it may take long: the count of dead entries may be too high.
+        && !rt.ps().any(|p| p.timers.will_fire())
+}
+
+fn blocked_plain_threads() -> usize {
+    BLOCKED_THREADS.load(Ordering::SeqCst) as usize
+}
+
+/// The function, and its argument, that the user wants called in place of the report.
+static HANDLER: Locked<Option<Callback<Handler>>> = Locked::new(None);
+
+/// Around a fork: the child must not find the lock held by a thread that it doesn't have.
+pub fn lock_handler() {
+    HANDLER.lock();
+}
+
+/// See [`lock_handler`].
+///
+/// # Safety
+/// The calling thread holds the lock.
+pub unsafe fn unlock_handler() {
+    // SAFETY: as the caller says.
+    unsafe { HANDLER.unlock() };
+}
+
+/// The handler of `gs_set_deadlock_handler`.
+pub type Handler = unsafe extern "C" fn(ctx: *mut c_void);
+
+/// Sets the handler. `None`: report and abort.
+pub fn set_handler(handler: Option<Handler>, ctx: *mut c_void) {
+    HANDLER.with(|set| *set = handler.map(|f| Callback(f, HostArg(ctx))));
+}
+
+/// Calls the handler, or reports the goroutines that wait and ends the process.
+fn tell(rt: &Runtime) {
+    match HANDLER.with(|set| *set) {
+        // SAFETY: the user gave this function for this argument.
+        Some(Callback(f, HostArg(ctx))) => unsafe { f(ctx) },
+        None => {
+            log::say(format_args!("{}", report(rt)));
+            os::abort()
+        }
+    }
+}
+
+/// The report lists this number of goroutines at most.
+const LISTED: usize = 100;
+
+fn report(rt: &Runtime) -> String {
+    let mut text = String::from("gosched: all goroutines are asleep - deadlock!\n");
+    let mut count = 0;
+    rt.for_each_g(|g| {
+        if g.status() == Status::Waiting {
+            count += 1;
+            if count <= LISTED {
+                text += &line(g);
+            }
+        }
+    });
+    if count > LISTED {
+        text += &format!("  ... and {} more\n", count - LISTED);
+    }
+    text += &format!(
+        "{count} goroutines wait, {} threads wait for them, and nothing can wake any of them.\n",
+        blocked_plain_threads() + blocked_calls()
+    );
+    text
+}
+
+/// A line of the report: a goroutine's id, its name, quoted and escaped, what it waits for, and where it was spawned.
+fn line(g: &G) -> String {
+    let id = g.id.load(Ordering::Relaxed);
+    // SAFETY: the goroutine waits, and nothing can wake it, so it has not ended.
+    let name = unsafe { g.name() };
+    let name = name.map_or(String::new(), |name| format!(" {:?}", name.to_string_lossy()));
+    let place = os::place_of(g.pc.get());
+    let creator = describe_creator(g.creator.get());
+    format!(
+        "  goroutine {id}{name} waits {}; spawned at {place} by {creator}\n",
+        g.why.get().text()
+    )
+}
+
+impl Runtime {
+    /// How many threads can't wake a goroutine of their own accord: M's, sysmon, the template thread, the inspector, and
+    /// workers without a job.
+    pub fn threads_that_cannot_wake(&self) -> usize {
+        // Acquire: pairs with the Release in `add_runner`.
+        let own =
+            1 + usize::from(self.template.is_there()) + usize::from(self.inspector.is_there());
+        self.m_count.load(Ordering::Acquire) + own + self.workers.asleep()
+    }
+
+    /// Whether an M without a P may come back with a goroutine, or its thread may go back to `gs_run`'s caller.
+    pub fn any_m_may_bring_work(&self) -> bool {
+        // Read before the M's, because a thread is counted out before it is woken.
+        let blocked = blocked::blocked_calls();
+        // Acquire: pairs with the Release after the goroutine was queued.
+        let in_call = |m: &M| m.in_syscall.load(Ordering::Acquire);
+        let may = |m: &M| {
+            m.claim.load(Ordering::Acquire) != claim::NONE
+                || !m.pinned.is_empty()
+                || (m.runner.load(Ordering::Relaxed) && m.root_done.load(Ordering::Relaxed))
+        };
+        self.ms.with(|Ms { all, .. }| {
+            all.iter().filter(|m| in_call(m)).count() > blocked || all.iter().any(|m| may(m))
+        })
+    }
+}

@@ -1,0 +1,90 @@
+//! sysmon's part of the poller: nodes that lack a watcher, and waits that must be verified.
+
+use crate::os::time;
+use crate::sched::core::netpoll;
+use crate::sched::core::post::{ensure_watched, lacks_watcher};
+use crate::sched::types::runtime::Runtime;
+use core::sync::atomic::Ordering;
+
+/// What sysmon does for the poller, and what it remembers of that.
+pub struct PollerWatch {
+    /// Since when each node lacks a watcher, in ns; 0: it has one.
+    lacking: Vec<i64>,
+    /// When sysmon verifies next, in ns, and from which file on; 0: a pass begins.
+    verify_at: i64,
+    verify_from: i32,
+}
+
+/// sysmon calls a watcher for a node that has lacked one for this time, in ns: as a rule an M is on its way.
+const PATIENCE: i64 = 1_000_000;
+/// How often sysmon begins to verify all waits, in ns. It verifies for `PIECE` ns at once, one call of epoll_ctl(2) for each
+/// wait, and so keeps neither its CPU nor its other work for long. Between two pieces it pauses `PAUSES` times as long.
+const VERIFY_EVERY: i64 = 50_000_000;
+const PIECE: i64 = 50_000;
+const PAUSES: i64 = 10;
+
+impl PollerWatch {
+    pub fn new() -> PollerWatch {
+        PollerWatch { lacking: Vec::new(), verify_at: 0, verify_from: 0 }
+    }
+
+    /// Polls for nodes without a watcher, and calls a watcher for them. True: a goroutine has become ready.
+    pub fn check(&mut self, rt: &Runtime, now: i64) -> bool {
+        if !rt.polls.load(Ordering::Acquire) {
+            return false;
+        }
+        self.lacking.resize(rt.nodes.len(), 0);
+        let mut found = false;
+        for (node, since) in rt.nodes.iter().zip(&mut self.lacking) {
+            if !lacks_watcher(rt, node) {
+                *since = 0;
+                continue;
+            }
+            for p in rt.all_made_ps().filter(|p| p.node as usize == node.id) {
+                if p.poll.is_waited_for() && netpoll::is_deserted(p) {
+                    found |= netpoll::poll_into_inbox(p);
+                }
+            }
+            if *since == 0 {
+                *since = now;
+            } else if now - *since >= PATIENCE {
+                ensure_watched(rt, node);
+                *since = 0;
+            }
+        }
+        if now >= self.verify_at {
+            self.verify();
+        }
+        found
+    }
+
+    /// Verifies for `PIECE`.
+    fn verify(&mut self) {
+        let began = time::now();
+        let next = netpoll::verify(self.verify_from, began + PIECE);
+        self.verify_from = next.unwrap_or(0);
+        let now = time::now();
+        let pause = PAUSES * (now - began);
+        self.verify_at = now + if next.is_some() { pause } else { VERIFY_EVERY.max(pause) };
+    }
+
+    /// When sysmon goes on verifying, in ns; `i64::MAX`: no pass is under way.
+    pub fn next(&self) -> i64 {
+        if self.verify_from == 0 { i64::MAX } else { self.verify_at }
+    }
+
+    /// Whether every file that is waited for is looked after without sysmon. If there are waits to verify, sysmon begins
+    /// the next pass at its next check.
+    pub fn may_sleep(&mut self, rt: &Runtime) -> bool {
+        let is_watched = rt.nodes.iter().all(|n| ensure_watched(rt, n) && !lacks_watcher(rt, n));
+        let verifies =
+            rt.polls.load(Ordering::Acquire) && (self.verify_from != 0 || netpoll::is_to_verify());
+        if !verifies {
+            return is_watched;
+        }
+        if self.verify_from == 0 {
+            self.verify_at = 0;
+        }
+        false
+    }
+}

@@ -1,0 +1,241 @@
+//! Threads for calls that keep a thread for a while and do nothing else: reads and writes of disks. The goroutine that
+//! wants such a call parks, so the call costs its P nothing, and no P changes hands. `WORKERS.md` states the protocol.
+
+use crate::os::spin::backoff;
+use crate::os::thread::{self, Thread};
+use crate::os::{futex, heap};
+use crate::sched::core::blocking;
+use crate::sched::core::park::Block;
+use crate::sched::types::runtime::{Runtime, rt};
+use crate::sched::types::waiter::{Parker, Waiter, When, Why};
+use crate::sched::types::workers::{Job, Workers};
+use core::cell::Cell;
+use core::ffi::c_void;
+use core::ptr;
+use core::sync::atomic::Ordering;
+
+/// The largest number of threads in the pool.
+pub const LIMIT: usize = 64;
+
+#[repr(C)]
+struct JobOf<F> {
+    job: Job,
+    f: Cell<Option<F>>,
+    result: Cell<isize>,
+}
+
+impl<F: FnOnce() -> isize> JobOf<F> {
+    /// # Safety
+    /// `job` is the first field of a `JobOf<F>` whose owner is parked.
+    unsafe fn run(job: *const Job) {
+        // SAFETY: `job` is the first field of a `JobOf<F>`, which stays while its owner is parked.
+        let this = unsafe { &*job.cast::<JobOf<F>>() };
+        if let Some(f) = this.f.take() {
+            this.result.set(f());
+        }
+    }
+}
+
+impl Workers {
+    /// Lets a thread of the pool call `f`; the calling goroutine parks meanwhile. Gives `f` back if no thread can be
+    /// had.
+    pub fn call<F: FnOnce() -> isize>(&self, rt: &Runtime, f: F) -> Result<isize, F> {
+        let call = JobOf {
+            job: Job {
+                next: Cell::new(ptr::null()),
+                waiter: Cell::new(ptr::null()),
+                run: JobOf::<F>::run,
+            },
+            f: Cell::new(Some(f)),
+            result: Cell::new(0),
+        };
+        self.lock.lock();
+        if self.is_empty() {
+            // SAFETY: locked above.
+            unsafe { self.lock.unlock() };
+            // Starting a thread may wait for locks of the C library, whose owner may wait for a P. The first thread
+            // starts the others.
+            blocking::enter();
+            self.start_one(rt);
+            blocking::exit();
+            self.lock.lock();
+        }
+        // The last thread ends only when it finds no job, with the lock held.
+        if self.is_empty() {
+            // SAFETY: locked above.
+            unsafe { self.lock.unlock() };
+            return Err(call.f.take().expect("no thread has taken it"));
+        }
+        let unused = Parker::for_thread();
+        let block = Block::begin_uncancellable(&unused, Why::File);
+        let waiter = block.waiter();
+        call.job.waiter.set(&waiter);
+        self.push((&raw const call).cast());
+        // SAFETY: the lock is held, and `release` releases it.
+        let _ = unsafe { block.park(Workers::release, ptr::from_ref(self) as usize) };
+        // `Err`: the thread that the job waited for could not be started.
+        call.f.take().map_or(Ok(call.result.get()), Err)
+    }
+
+    /// Whether there is no thread, nor a thread that is being started. With the lock held.
+    fn is_empty(&self) -> bool {
+        self.count() == 0
+    }
+
+    /// Gives back the jobs that no thread will do.
+    fn give_back(&self) {
+        loop {
+            let job = self.lock.with(|| {
+                let job = if self.is_empty() { self.pop() } else { ptr::null() };
+                self.jobs.set(self.jobs.get() - usize::from(!job.is_null()));
+                job
+            });
+            // SAFETY: the goroutine or thread that pushed the job is parked until it is made ready, and the job is on its stack.
+            let Some(job) = (unsafe { job.as_ref() }) else { return };
+            // SAFETY: the caller alone has it, as it is out of the queue.
+            unsafe { Waiter::ready(job.waiter.get(), When::Soon) };
+        }
+    }
+
+    /// Starts one more thread, if the limits allow it.
+    fn start_one(&self, rt: &Runtime) {
+        let allowed = self.lock.with(|| {
+            let threads = self.count();
+            let allowed = threads < LIMIT
+                && rt.has_room_for_worker(threads)
+                // For each thread, this thread included, and for the thread that `reap` is joining.
+                && self.with_left(|left| heap::reserve(left, threads + 2));
+            self.count.fetch_add(usize::from(allowed), Ordering::SeqCst);
+            allowed
+        });
+        if !allowed {
+            return;
+        }
+        // The thread notes itself when it leaves, for the thread that joins it.
+        let this = ptr::from_ref(self).cast_mut().cast();
+        if Thread::start(main, this).is_err() {
+            self.lock.with(|| self.count.fetch_sub(1, Ordering::SeqCst));
+            self.give_back();
+        }
+    }
+
+    /// With the lock held.
+    fn push(&self, job: *const Job) {
+        self.jobs.set(self.jobs.get() + 1);
+        let last = self.last.replace(job);
+        // SAFETY: the owner of a queued job is parked until the job is done.
+        match unsafe { last.as_ref() } {
+            Some(last) => last.next.set(job),
+            None => self.first.set(job),
+        }
+    }
+
+    /// With the lock held.
+    fn pop(&self) -> *const Job {
+        let job = self.first.get();
+        // SAFETY: as in `push`.
+        if let Some(j) = unsafe { job.as_ref() } {
+            self.first.set(j.next.get());
+            if j.next.get().is_null() {
+                self.last.set(ptr::null());
+            }
+        }
+        job
+    }
+
+    /// The goroutine that has pushed a job is parked: unlocks, and wakes a thread.
+    ///
+    /// # Safety
+    /// `this` is the address of a pool whose lock the caller holds.
+    unsafe fn release(this: usize) {
+        // SAFETY: the address of a pool, which lives as long as the runtime.
+        let this = unsafe { &*(this as *const Workers) };
+        let wakes = this.asleep.load(Ordering::Relaxed) > 0;
+        if wakes {
+            this.asleep.fetch_sub(1, Ordering::SeqCst);
+        }
+        // SAFETY: the caller holds it.
+        unsafe { this.lock.unlock() };
+        if wakes {
+            this.permit(1);
+        }
+    }
+
+    /// Makes the threads leave, and waits until none of them uses the pool; there are no goroutines any more.
+    pub fn stop(&self) {
+        self.lock.with(|| self.stopping.set(true));
+        self.permit(LIMIT as u32);
+        let mut round = 0;
+        // With the lock, which is the last thing that a thread uses when it leaves.
+        while !self.lock.with(|| self.is_empty()) {
+            backoff(round);
+            round += 1;
+        }
+    }
+
+    /// Waits for a job. Null: the thread has left, and must not use the pool once it has released the lock. True: more
+    /// jobs wait, and no other thread is there for them. With the lock held, before and after.
+    ///
+    /// # Safety
+    /// The caller holds the lock.
+    unsafe fn next(&self) -> (*const Job, bool) {
+        loop {
+            let job = self.pop();
+            let is_surplus = job.is_null() && self.surplus.get() > 0;
+            if is_surplus {
+                self.surplus.set(self.surplus.get() - 1);
+            }
+            let leaves = is_surplus || job.is_null() && self.stopping.get();
+            if leaves {
+                self.count.fetch_sub(1, Ordering::SeqCst);
+                self.with_left(|left| left.push(Thread::current()));
+            }
+            if !job.is_null() || leaves {
+                let more = !self.first.get().is_null();
+                return (job, more && self.asleep.load(Ordering::Relaxed) == 0);
+            }
+            self.asleep.fetch_add(1, Ordering::SeqCst);
+            // SAFETY: the caller holds it, and in later rounds this has locked it again.
+            unsafe { self.lock.unlock() };
+            self.take_permit();
+            self.lock.lock();
+        }
+    }
+
+    fn take_permit(&self) {
+        let less = |n: u32| n.checked_sub(1);
+        // Acquire: pairs with the Release in `permit`.
+        while self.permits.fetch_update(Ordering::Acquire, Ordering::Relaxed, less).is_err() {
+            futex::wait(&self.permits, 0, -1);
+        }
+    }
+}
+
+extern "C" fn main(workers: *mut c_void) -> *mut c_void {
+    thread::set_up_current(c"gosched-disk");
+    // SAFETY: the pool is the runtime's, which joins its threads before it goes.
+    let this = unsafe { &*workers.cast::<Workers>().cast_const() };
+    rt().unbind_thread();
+    this.lock.lock();
+    loop {
+        // SAFETY: locked above, or at the end of the former round.
+        let (job, more) = unsafe {
+            let next = this.next();
+            this.lock.unlock();
+            next
+        };
+        // SAFETY: the goroutine or thread that pushed the job is parked until it is made ready, and the job is on its stack.
+        let Some(j) = (unsafe { job.as_ref() }) else { return ptr::null_mut() };
+        if more {
+            this.start_one(rt());
+        }
+        // SAFETY: `run` belongs to this job.
+        unsafe { (j.run)(job) };
+        let waiter = j.waiter.get();
+        // Counted before the owner goes on and pushes its next job.
+        this.lock.with(|| this.jobs.set(this.jobs.get() - 1));
+        // SAFETY: this thread alone has the waiter. The job is gone after this.
+        unsafe { Waiter::ready(waiter, When::Soon) };
+        this.lock.lock();
+    }
+}

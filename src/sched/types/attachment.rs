@@ -1,0 +1,55 @@
+//! What an attached thread has besides its M. `lifecycle::attach` has the protocol.
+
+use crate::os::{self, heap, mem, thread};
+use core::cell::Cell;
+
+/// Bytes of address space for g0's stack: what the system gives a thread by default, because
+/// `gs_blocking` calls its function there. They take memory only as they are touched.
+pub const G0_STACK: usize = 8 << 20;
+
+/// What an attached thread has besides its M.
+pub struct Attachment {
+    /// The lowest byte of g0's stack, whose lowest page is a guard.
+    pub stack: usize,
+    /// The context at rest of the thread's own stack, before the goroutine begins and after it has ended.
+    pub native: Cell<usize>,
+    /// Why there is no goroutine; 0: there is one.
+    pub error: Cell<i32>,
+    /// The goroutine's flags that the caller has chosen.
+    pub chosen: u32,
+    /// The lowest address and the size of the thread's own stack.
+    pub bounds: (usize, usize),
+}
+
+impl Attachment {
+    /// The lowest address and the size of the stack on which the goroutine runs.
+    pub fn bounds(&self) -> (usize, usize) {
+        self.bounds
+    }
+
+    pub fn new(chosen: u32) -> Option<Box<Attachment>> {
+        let stack = mem::reserve(G0_STACK, os::PAGE)?;
+        // SAFETY: the lowest page of the new range, which nothing uses.
+        let attachment = unsafe { mem::protect_none(stack, os::PAGE) }
+            .then(|| Attachment {
+                stack,
+                native: Cell::new(0),
+                error: Cell::new(0),
+                chosen,
+                bounds: thread::stack_bounds(),
+            })
+            .and_then(heap::boxed);
+        if attachment.is_none() {
+            // SAFETY: reserved above, and nothing uses it.
+            unsafe { mem::release(stack, G0_STACK) };
+        }
+        attachment
+    }
+}
+
+impl Drop for Attachment {
+    fn drop(&mut self) {
+        // SAFETY: g0 has left it for ever, or has never run.
+        unsafe { mem::release(self.stack, G0_STACK) };
+    }
+}

@@ -1,0 +1,329 @@
+//! G: a goroutine.
+
+use super::gang::Gang;
+use super::group::Group;
+use super::m::{self, M};
+use super::task::GoFn;
+use super::values::Values;
+use super::waiter::{ParkRequest, Parker, WaitQueue, Why};
+use crate::arch::{self, tsan::Fiber};
+use crate::atomic::RelaxedCell;
+use crate::os;
+use crate::os::spin::SpinLock;
+use crate::sched::prim::pool::Pooled;
+use crate::stack::{SizeClass, Stack};
+use core::cell::{Cell, UnsafeCell};
+use core::ffi::{CStr, c_void};
+use core::ops::Deref;
+use core::ptr::NonNull;
+use core::sync::atomic::{
+    AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+};
+
+/// Bits of [`G::flags`] and of a newborn's.
+pub mod flags {
+    /// After its first run it stays on one thread.
+    pub const PINNED: u32 = 1;
+    /// Never preempted: neither by the signal nor at the end of a time slice. Keeps its P even if it blocks its thread.
+    pub const NOPREEMPT: u32 = 2;
+    /// Never stopped by the preemption signal. If its thread blocks, its P is taken nevertheless.
+    pub const NOSIGNAL: u32 = 4;
+    /// All that a caller of `gs_spawn_with` may set.
+    pub const PUBLIC: u32 = PINNED | NOPREEMPT | NOSIGNAL;
+    /// Only its own thread may run it: pinned and begun, or locked.
+    pub const BOUND: u32 = 1 << 8;
+    /// `gs_run`'s goroutine.
+    pub const ROOT: u32 = 1 << 9;
+    /// It must not run next on a thread that `gs_run` has borrowed.
+    pub const AVOID_RUNNER: u32 = 1 << 10;
+    /// It has not run yet: it has no stack.
+    pub const UNBORN: u32 = 1 << 11;
+    /// It must not run next on a thread to which other goroutines are pinned.
+    pub const AVOID_PINNED: u32 = 1 << 12;
+    /// It has accepted a connection, so goroutines that it spawns are root goroutines. seed: N7
+    pub const ACCEPTS: u32 = 1 << 13;
+    /// Its stack's memory is on another node than the node that ran it last.
+    pub const REMOTE: u32 = 1 << 14;
+    /// Its descriptor belongs to another node than its stack.
+    pub const FOREIGN: u32 = 1 << 15;
+    /// It waits in the signal handler of its M, in the middle of what it did.
+    pub const INTERRUPTED: u32 = 1 << 16;
+    /// It has disabled cancelling.
+    pub const CANCEL_OFF: u32 = 1 << 17;
+    /// It is bound, until it has run, to an M that has lost its P in a hook.
+    pub const HELD: u32 = 1 << 18;
+    /// Its function has returned, on an M with hooks.
+    pub const ENDS: u32 = 1 << 19;
+    /// It will begin on a thread of its group, and has not begun yet.
+    pub const GROUP: u32 = 1 << 20;
+    /// It runs the function of a timer, which is its argument.
+    pub const TIMER: u32 = 1 << 21;
+    /// It runs on the stack of a thread that has called `gs_attach`, and has no stack of its own.
+    pub const ATTACHED: u32 = 1 << 22;
+    /// How long it waits to run is measured, from `ready_at` on.
+    pub const TIMED: u32 = 1 << 23;
+    /// Its last look-up of a host has failed: `last_error` isn't 0.
+    pub const FOUND_NO_HOST: u32 = 1 << 24;
+    /// With any of these flags the next context of a direct switch needs more than a switch.
+    pub const SPECIAL: u32 = BOUND | AVOID_RUNNER | AVOID_PINNED | UNBORN | REMOTE | TIMED;
+    /// With any of these flags the end of the goroutine needs more than usual.
+    pub const ENDS_SPECIALLY: u32 = ROOT | BOUND | FOREIGN | CANCEL_OFF | TIMER | FOUND_NO_HOST;
+}
+
+/// What a goroutine does, and so who owns its descriptor.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Status {
+    /// The descriptor belongs to a cache or a pool; or, after the goroutine's end, to the holders of references.
+    Dead = 0,
+    /// The goroutine belongs to a run queue.
+    Runnable = 1,
+    /// The goroutine belongs to the M that runs it.
+    Running = 2,
+    /// The goroutine belongs to the object that it waits for, or to the waker that wins the claim.
+    Waiting = 3,
+    /// The goroutine belongs to its M, which has given up its P or may have to.
+    Syscall = 4,
+}
+
+/// How many cache lines of its stack a goroutine needs first when it goes on.
+const STACK_LINES: usize = 3;
+
+/// Bits of [`G::end`].
+pub mod end {
+    /// The function has returned.
+    pub const DONE: u32 = 1;
+}
+
+/// A goroutine's descriptor. It never moves and stays mapped until shutdown (or longer, while there is a reference). So
+/// a timer or waker with a stale pointer finds a park number that is not its own.
+///
+/// Fields in a `Cell` belong to the owner of the goroutine (see [`Status`]), and only the owner
+/// writes those in a `RelaxedCell`; any thread may use the others, under the rules they state.
+#[repr(C, align(64))]
+pub struct G {
+    /// The parker, by which wakers claim the goroutine.
+    pub parker: Parker,
+    /// The context at rest. The owner uses it; other threads may read it as a hint.
+    pub context: AtomicUsize,
+    /// The link of the queue it is in.
+    pub run_link: Cell<usize>,
+    /// Bits of [`flags`]. A thread that wants to preempt the goroutine, or has stopped the world, reads them too:
+    /// `preempt::runs_preemptible`, `registers::shown`.
+    pub flags: RelaxedCell<u32>,
+    status: AtomicU8,
+    pub priority: Cell<i8>,
+    /// What it waits for, or waited for last.
+    pub why: RelaxedCell<Why>,
+    /// The P it last ran on.
+    pub last_p: RelaxedCell<u16>,
+    /// The node whose pool the descriptor comes from.
+    pub home: Cell<u16>,
+    /// How often in a row it has run on a node where its stack isn't.
+    pub remote_runs: Cell<u16>,
+    /// Others may have a pointer to the goroutine: every wait must be claimed, and its end is counted in `refs`. Set by
+    /// the goroutine itself, or before it first runs.
+    pub shared: Cell<bool>,
+    /// `gs_cancel` was called; stays set.
+    pub cancelled: AtomicBool,
+
+    pub f: Cell<Option<GoFn>>,
+    pub arg: Cell<*mut c_void>,
+    pub stack: Cell<Option<Stack>>,
+    /// The size class that the stack of an unborn goroutine will have.
+    pub stack_class: Cell<Option<SizeClass>>,
+    /// What the park under way asks for; read by the context that runs next.
+    pub request: Cell<ParkRequest>,
+    pub id: AtomicU64,
+    /// When its last wait or call began, by [`clock::rough`](crate::sched::prim::clock::rough).
+    pub since: RelaxedCell<i64>,
+    /// The return address of the call that spawned it, for reports.
+    pub pc: RelaxedCell<usize>,
+    /// The id of the goroutine that spawned it; 0: a plain thread.
+    pub creator: RelaxedCell<u64>,
+    /// The embedder's word: see `gs_data`.
+    pub data: AtomicPtr<c_void>,
+
+    /// For the goroutine of `gs_run`: the M of `gs_run`'s thread.
+    pub runner: Cell<*const M>,
+    /// The only M that may run it, when it is bound.
+    pub bound_m: Cell<*const M>,
+    /// Calls of `gs_lock_os_thread` not yet undone.
+    pub lock_depth: Cell<u32>,
+    /// Calls of `gs_entersyscall` not yet undone.
+    pub syscall_depth: Cell<u32>,
+    /// How many of its last system calls have lasted so long that its P was taken, at most
+    /// [`blocking::SURE`](crate::sched::core::blocking::SURE).
+    pub long_calls: Cell<u8>,
+    /// The CPU time that it has used without a P between two calls, in ns, less an allowance for each call
+    /// ([`without_p`](crate::sched::core::without_p)).
+    pub used_without_p: Cell<i32>,
+    /// The number of the runtime whose pool the descriptor comes from; known if the goroutine is `shared`.
+    pub runtime: Cell<u32>,
+    /// In ns: when the system call under way began, if `long_calls` is `SURE`; or when the goroutine was preempted.
+    pub left_at: Cell<i64>,
+    /// When it became ready, in ns, if it is [`flags::TIMED`].
+    pub ready_at: Cell<i64>,
+    /// Calls of `gs_cancel_disable` not yet undone.
+    pub cancel_off: Cell<u32>,
+    /// Calls of `gs_preempt_disable` not yet undone.
+    pub preempt_off: AtomicU32,
+    /// The number of its park in `gs_park`; 0: it isn't in `gs_park`.
+    pub hand_park: AtomicU64,
+    /// The error of its last failed look-up of a host: see `gs_last_error`.
+    pub last_error: Cell<i32>,
+    /// What ThreadSanitizer knows of the stack.
+    pub fiber: Fiber,
+    /// References: its own while it lives, and the user's.
+    pub refs: AtomicU32,
+    /// Guards `end` against `joiners`.
+    pub lock: SpinLock,
+    pub end: AtomicU32,
+    pub joiners: UnsafeCell<WaitQueue>,
+    /// Values of `gs_setspecific`.
+    pub values: Cell<*mut Values>,
+    /// The gang that it is a member of, or null.
+    pub gang: Cell<*const Gang>,
+    /// The worker group whose threads it begins on, or null.
+    pub group: Cell<*const Group>,
+    /// A C string of its own, or null.
+    pub name: AtomicPtr<i8>,
+}
+
+// SAFETY: all bytes zero are null, `None`, false and the first variants. Threads that visit all descriptors use only
+// the atomic fields and `RelaxedCell::seen`.
+unsafe impl Pooled for G {}
+
+const _: () =
+    assert!(size_of::<G>() <= 320 + size_of::<Fiber>(), "a million goroutines have one each");
+
+impl G {
+    #[inline(always)]
+    pub fn status(&self) -> Status {
+        match self.status.load(Ordering::Relaxed) {
+            1 => Status::Runnable,
+            2 => Status::Running,
+            3 => Status::Waiting,
+            4 => Status::Syscall,
+            _ => Status::Dead,
+        }
+    }
+
+    /// Relaxed: only reports read the status of another thread's goroutine; ownership passes through queues and claims.
+    #[inline(always)]
+    pub fn set_status(&self, status: Status) {
+        self.status.store(status as u8, Ordering::Relaxed);
+    }
+
+    #[inline(always)]
+    pub fn has(&self, flag: u32) -> bool {
+        self.flags.get() & flag != 0
+    }
+
+    /// Only the owner, inside the library: in the user's code the preemption signal may come between the read and the
+    /// write, and its handler changes flags too.
+    #[inline]
+    pub fn set_flag(&self, flag: u32, on: bool) {
+        debug_assert!(
+            !os::HAS_SIGNALS
+                || !m::current().is_some_and(|m| m.outside.load(Ordering::Relaxed) == m::OUTSIDE
+                    && m.curg.get() == &raw const *self),
+            "flags change inside the library"
+        );
+        let flags = self.flags.get();
+        self.flags.set(if on { flags | flag } else { flags & !flag });
+    }
+
+    /// The goroutine's name; `None`: it has none.
+    ///
+    /// # Safety
+    /// While the result is used, the goroutine has not ended, or the caller has a reference to it.
+    pub unsafe fn name(&self) -> Option<&CStr> {
+        let name = self.name.load(Ordering::Relaxed);
+        // SAFETY: not null, so it is a C string, which is freed with the last reference.
+        (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) })
+    }
+
+    /// The stack; a goroutine that has begun has one.
+    #[inline(always)]
+    pub fn stack_of_running(&self) -> Stack {
+        self.stack.get().expect("a goroutine that has begun has a stack")
+    }
+}
+
+/// For reports: which goroutine or thread has spawned a goroutine. `creator`: see [`G::creator`].
+pub fn describe_creator(creator: u64) -> String {
+    match creator {
+        0 => "a thread".to_owned(),
+        id => format!("goroutine {id}"),
+    }
+}
+
+/// A pointer to a descriptor that stays mapped.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct GRef(NonNull<G>);
+
+impl GRef {
+    /// # Safety
+    /// `g` points to a descriptor.
+    #[inline(always)]
+    pub unsafe fn from_ptr(g: *const G) -> GRef {
+        // SAFETY: `g` points to a descriptor, so it isn't null.
+        GRef(unsafe { NonNull::new_unchecked(g.cast_mut()) })
+    }
+
+    /// `None` for null.
+    ///
+    /// # Safety
+    /// `g` is null or points to a descriptor.
+    pub unsafe fn from_nullable(g: *const G) -> Option<GRef> {
+        NonNull::new(g.cast_mut()).map(GRef)
+    }
+
+    /// # Safety
+    /// `g` points to a descriptor.
+    #[inline(always)]
+    pub unsafe fn from_non_null(g: NonNull<G>) -> GRef {
+        GRef(g)
+    }
+
+    #[inline(always)]
+    pub fn as_ptr(self) -> *mut G {
+        self.0.as_ptr()
+    }
+
+    /// Prefetches the part of its stack that the goroutine needs first.
+    #[inline(always)]
+    pub fn fetch_stack(self) {
+        let context = self.context.load(Ordering::Relaxed);
+        arch::prefetch_lines(context, 0..STACK_LINES);
+    }
+
+    /// The address, for [`GRef::at`].
+    pub fn address(self) -> usize {
+        self.as_ptr() as usize
+    }
+
+    /// # Safety
+    /// The address is from [`GRef::address`].
+    #[inline(always)]
+    pub unsafe fn at(address: usize) -> GRef {
+        // SAFETY: the address is that of a descriptor.
+        unsafe { GRef::from_ptr(address as *const G) }
+    }
+
+    pub fn as_non_null(self) -> NonNull<G> {
+        self.0
+    }
+}
+
+impl Deref for GRef {
+    type Target = G;
+    #[inline(always)]
+    fn deref(&self) -> &G {
+        // SAFETY: descriptors stay mapped until shutdown, and longer while there
+        // are references; all fields have interior mutability.
+        unsafe { self.0.as_ref() }
+    }
+}

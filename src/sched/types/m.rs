@@ -1,0 +1,751 @@
+//! M: an OS thread that runs goroutines.
+
+use super::attachment::Attachment;
+use super::cxa::{self, Saved};
+use super::g::{G, GRef};
+use super::group::Group;
+use super::hooks::Hooks;
+use super::p::{P, PRef};
+use super::runtime::{Runtime, must_rt, rt};
+use super::task::{Fifo, Task};
+use crate::arch::FpControl;
+use crate::arch::{self, sanitizer, tsan::Fiber};
+use crate::atomic::RelaxedCell;
+use crate::os::bell::{AtomicBell, Bell};
+use crate::os::cpu::Affinity;
+use crate::os::thread::{State, Thread, Turns};
+use crate::os::time;
+use crate::os::{self, thread};
+use core::cell::Cell;
+use core::ffi::c_void;
+use core::ops::Deref;
+use core::ptr;
+use core::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicI64, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering, fence,
+};
+
+/// What the context that runs next does for the goroutine that has just been left, whose registers are saved by then.
+/// The argument is the address of the goroutine ([`GRef::at`]), or of the object whose lock the function releases.
+pub type Commit = unsafe fn(usize);
+
+/// A function for the thread's own stack.
+pub type Blocking = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
+
+/// An OS thread. Only that thread uses the fields in a `Cell`, except the fields that come with a notification: the
+/// thread that is about to notify the M sets them. Fields in a `RelaxedCell` are written by the same threads, and read
+/// by others.
+#[repr(C, align(128))]
+pub struct M {
+    /// The goroutine that the M runs; null on g0. Threads that preempt the M or have stopped the world read it too:
+    /// `preempt::runs_preemptible`, `embed::for_each`.
+    pub curg: RelaxedCell<*const G>,
+    /// The P that the M holds; null in a system call and when idle. The M writes it; another thread reads it in
+    /// `preempt::take_locked`.
+    pub p: RelaxedCell<*const P>,
+    /// Whether the user's code runs, with a P or in a system call: see `boundary`.
+    pub outside: AtomicU8,
+    /// A [`claim`]: whether another thread takes the M's P away.
+    pub claim: AtomicU32,
+    /// g0's context at rest, while a goroutine runs.
+    pub g0_context: Cell<usize>,
+    /// g0's stack; known only when a sanitizer asks for it.
+    pub stack_bounds: Cell<sanitizer::Bounds>,
+    /// What ThreadSanitizer knows of g0.
+    pub fiber: Fiber,
+    /// The thread's errno.
+    pub errno: Cell<*mut i32>,
+    /// What is known of C++ exceptions on the thread.
+    pub cxa: cxa::ThreadCopies,
+    /// The M spins, and is counted in `Idle::spinning`.
+    pub spinning: Cell<bool>,
+    /// Where the call that was left last on this thread would have returned to. The processor expects the next call to
+    /// return to the same place. A hint; 0: unknown.
+    pub returns_to: Cell<usize>,
+    /// A task that was taken from a queue and runs next.
+    pub stash: Cell<Option<Task>>,
+    /// How many goroutines are pinned to the M. Only the M changes it.
+    pub pinned_here: AtomicU32,
+    /// Goroutines that are bound to this M and became ready, which only this M runs; and goroutines that are to begin
+    /// in its worker group, which other members may take.
+    pub pinned: Fifo,
+    /// The P that the M held before it entered a system call.
+    pub old_p: Cell<*const P>,
+    /// Not 0: a goroutine that is left here is left for g0, and not directly for another goroutine. The bits [`HOOKED`]
+    /// and [`ATTACHED`], and below them how many goroutines have locked the thread (`gs_lock_os_thread`), plus 1 while
+    /// an interrupted goroutine waits in the signal handler. While it is locked the M runs only goroutines that are
+    /// bound to it.
+    pub by_g0: Cell<usize>,
+    /// The [`hooks`](crate::sched::core::hooks) that the thread has started with, or null.
+    pub hooks: Cell<*const Hooks>,
+    /// The goroutine for which the hook `switch_in` was called last, until its `switch_out` is called.
+    pub entered: Cell<*const G>,
+    /// A hook was called for a goroutine since the hook `idle` was last called.
+    pub is_busy: Cell<bool>,
+    /// A worker group that the M has joined, or null: the M is in none. Changed with the lock of all groups held.
+    pub group: AtomicPtr<Group>,
+    /// How many groups the M, a thread in `gs_run`, is in besides `group`. Changed with that lock held.
+    pub other_groups: AtomicU32,
+    /// Switches since the last tick of the hooks.
+    pub ticks: Cell<u32>,
+    /// The M is locked and sleeps in `bound::stop_locked`. The thread that clears this must give the M a P.
+    pub sleeps_locked: AtomicBool,
+    /// The `gs_blocking` under way on g0, or null. A thread that has stopped the world reads
+    /// whether it is null: the call may return meanwhile.
+    pub blocking: RelaxedCell<*mut BlockingCall>,
+    pub rng: Cell<u64>,
+
+    /// 1: notified. What the thread sleeps on.
+    pub note: AtomicU32,
+    /// The bell that ends the M's sleep; none: the M sleeps on `note`.
+    bell: AtomicBell,
+    /// What the M gets with the notification: a P (null: none), perhaps a task, and whether the M spins.
+    pub next_p: AtomicPtr<P>,
+    pub handed: Cell<Option<Task>>,
+    pub next_spinning: Cell<bool>,
+    /// When the M was last given a P, in ns; known where there is more than one node.
+    pub given_at: AtomicI64,
+    /// The M has no P and is in no pool: it is about to go to sleep, or to take a P. Counted in `Runtime::between`.
+    /// Changed by the M, and by the thread that takes it out of its pool.
+    is_between: Cell<bool>,
+    /// The M is in a system call or another announced block, or its goroutine goes on without a P after one.
+    pub in_syscall: AtomicBool,
+    /// The thread's CPU time when its goroutine last went on without a P after a call, in ns.
+    pub went_on_at: Cell<i64>,
+    /// The M has had no P since before its present call, or since before it last needed a P: the call didn't lose it.
+    pub has_lost_p_before: Cell<bool>,
+    /// How many calls its goroutines have begun without a P. sysmon sees by it that a goroutine doesn't compute.
+    pub calls_without_p: AtomicU32,
+    /// Its goroutine has stopped the world, and keeps the thread and the P until the world goes on.
+    pub stops_world: Cell<bool>,
+    /// The value of `outside` before the fork under way.
+    pub forks_from: Cell<u8>,
+    /// The M enters its pool as soon as its thread runs.
+    pub is_spare: Cell<bool>,
+    /// The kernel's number of the thread.
+    pub tid: AtomicI32,
+    /// Whether the thread has [`Turns::Short`]. Changed by the M, by a thread that borrows its P, and by sysmon. A hint: if
+    /// the M and another thread change it at once, it may be wrong until the next change.
+    short_turns: AtomicBool,
+    /// The CPU that the thread was on when its goroutine last began or ended a wait in the signal handler. A hint: Linux
+    /// may have moved the thread since.
+    pub cpu: AtomicU32,
+    /// The CPU time of the thread, in ns, when the thread was last known to be blocked without a P. If it is another
+    /// now, the thread has run since.
+    pub ran: AtomicI64,
+    /// The thread was blocked in a page fault then, and not in a system call.
+    pub in_fault: AtomicBool,
+    /// The goroutine lost its P in a block or a call, or was known to be blocked since: so far it doesn't compute without a
+    /// P. A hint, for sysmon.
+    pub was_blocked: AtomicBool,
+    /// The interrupted context (`ucontext_t`) of the goroutine that waits in the
+    /// signal handler, or null. A thread that has stopped the world reads it: `registers::shown`.
+    pub context: RelaxedCell<*mut c_void>,
+    /// A [`registers::state`](crate::sched::core::registers::state): whether a stopper of the world wants to see the
+    /// registers of the M's goroutine, which is in the user's code without a P.
+    pub show: AtomicU32,
+    /// The M's goroutine has waited in the signal handler, and goes on without a P: `handler::let_go`.
+    pub is_let_go: AtomicBool,
+    /// The M's goroutine has announced a call and waits in the library (`park::WaitsInside`), or waits for the world to go
+    /// on before it forks.
+    pub waits_inside: AtomicBool,
+    pub id: u32,
+    /// The node to whose pool the M belongs. The M itself changes it. A thread that doesn't find the M in that pool
+    /// tries again, or relies on the M to check for work once it has entered a pool.
+    pub node: RelaxedCell<usize>,
+    /// The node whose CPUs the thread is bound to; `usize::MAX`: none.
+    bound_to: Cell<usize>,
+    /// The affinity with which a thread came to `gs_run`, which gets it back. Null: the thread is not borrowed, or is not
+    /// to be bound.
+    own_affinity: Cell<*mut Affinity>,
+    /// The M of `gs_run`: the thread belongs to the caller and goes back when `root_done` is set.
+    pub runner: AtomicBool,
+    /// The goroutine for which the thread was borrowed: `gs_run`'s, or an attached thread's.
+    pub root: Cell<*const G>,
+    /// `root` has ended: the thread goes back to its owner.
+    pub root_done: AtomicBool,
+    /// What `gs_attach` has made for the thread, or null. The thread's goroutine is `root`.
+    pub attachment: RelaxedCell<*const Attachment>,
+    /// The thread, for the join.
+    pub thread: Cell<Option<Thread>>,
+    /// The thread has ended or is about to.
+    pub ended: AtomicBool,
+    /// How many switches there were, from g0 and directly, for statistics.
+    pub switches: AtomicU64,
+}
+
+/// Of [`M::by_g0`]: the M has hooks.
+pub const HOOKED: usize = 1 << 63;
+/// Of [`M::by_g0`]: the M is that of an attached thread, on which only goroutines run that are bound to it.
+pub const ATTACHED: usize = 1 << 62;
+
+/// The next state of a xorshift* generator, and its number. The state is not 0.
+#[inline]
+pub fn xorshift(mut x: u64) -> (u64, u32) {
+    x ^= x >> 12;
+    x ^= x << 25;
+    x ^= x >> 27;
+    (x, (x.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) as u32)
+}
+
+impl M {
+    pub fn new(id: u32, node: usize) -> M {
+        M {
+            curg: RelaxedCell::new(ptr::null()),
+            p: RelaxedCell::new(ptr::null()),
+            outside: AtomicU8::new(INSIDE),
+            claim: AtomicU32::new(claim::NONE),
+            g0_context: Cell::new(0),
+            stack_bounds: Cell::new((0, 0)),
+            fiber: Fiber::new(),
+            errno: Cell::new(ptr::null_mut()),
+            cxa: cxa::ThreadCopies::new(),
+            spinning: Cell::new(false),
+            returns_to: Cell::new(0),
+            stash: Cell::new(None),
+            pinned_here: AtomicU32::new(0),
+            pinned: Fifo::new(),
+            handed: Cell::new(None),
+            next_spinning: Cell::new(false),
+            given_at: AtomicI64::new(0),
+            old_p: Cell::new(ptr::null()),
+            by_g0: Cell::new(0),
+            hooks: Cell::new(ptr::null()),
+            entered: Cell::new(ptr::null()),
+            is_busy: Cell::new(false),
+            group: AtomicPtr::new(ptr::null_mut()),
+            other_groups: AtomicU32::new(0),
+            ticks: Cell::new(0),
+            sleeps_locked: AtomicBool::new(false),
+            blocking: RelaxedCell::new(ptr::null_mut()),
+            rng: Cell::new(0x9e37_79b9_7f4a_7c15 ^ (u64::from(id) + 1) << 17),
+            note: AtomicU32::new(0),
+            bell: AtomicBell::none(),
+            next_p: AtomicPtr::new(ptr::null_mut()),
+            is_between: Cell::new(false),
+            in_syscall: AtomicBool::new(false),
+            went_on_at: Cell::new(0),
+            has_lost_p_before: Cell::new(false),
+            calls_without_p: AtomicU32::new(0),
+            stops_world: Cell::new(false),
+            forks_from: Cell::new(INSIDE),
+            is_spare: Cell::new(false),
+            tid: AtomicI32::new(0),
+            short_turns: AtomicBool::new(false),
+            cpu: AtomicU32::new(0),
+            ran: AtomicI64::new(0),
+            in_fault: AtomicBool::new(false),
+            was_blocked: AtomicBool::new(false),
+            context: RelaxedCell::new(ptr::null_mut()),
+            show: AtomicU32::new(0),
+            is_let_go: AtomicBool::new(false),
+            waits_inside: AtomicBool::new(false),
+            id,
+            node: RelaxedCell::new(node),
+            bound_to: Cell::new(usize::MAX),
+            own_affinity: Cell::new(ptr::null_mut()),
+            runner: AtomicBool::new(false),
+            root: Cell::new(ptr::null()),
+            root_done: AtomicBool::new(false),
+            attachment: RelaxedCell::new(ptr::null()),
+            thread: Cell::new(None),
+            ended: AtomicBool::new(false),
+            switches: AtomicU64::new(0),
+        }
+    }
+
+    /// Prepares the M for another thread.
+    pub fn reuse(&self, node: usize) {
+        self.node.set(node);
+        self.bound_to.set(usize::MAX);
+        self.short_turns.store(false, Ordering::Relaxed);
+        self.ended.store(false, Ordering::Relaxed);
+    }
+
+    /// At the start of the thread: fills in what only the thread itself can tell.
+    pub fn bind_to_thread(&self) {
+        self.errno.set(os::errno_location());
+        self.fiber.bind_to_thread();
+        self.tid.store(thread::id(), Ordering::Relaxed);
+        self.cxa.begin(self.is_runner());
+        if sanitizer::is_on() {
+            self.stack_bounds.set(thread::stack_bounds());
+        }
+    }
+
+    /// Binds the thread to the CPUs of a node, if threads are bound at all. Not a thread that a goroutine has locked,
+    /// because its affinity belongs to that goroutine. seed: N1
+    #[inline]
+    pub fn bind_to(&self, node: usize) {
+        if self.rt().binds && self.bound_to.get() != node {
+            self.bind_now(node);
+        }
+    }
+
+    #[cold]
+    fn bind_now(&self, node: usize) {
+        // SAFETY: null, or on the stack of `run_root` on this thread, which sets it to null first.
+        let own = unsafe { self.own_affinity.get().as_ref() };
+        if self.is_locked() || self.is_runner() && own.is_none() {
+            return;
+        }
+        self.bound_to.set(node);
+        let cpus = &rt().nodes[node].cpus;
+        // If the node has no CPU left, the thread may run anywhere. On the CPUs of its former node it would be in the
+        // way of that node's threads, and CPUs of another node may be free.
+        match own {
+            Some(own) if !own.bind_within(cpus) => own.apply(),
+            None if !cpus.bind() => rt().unbind_thread(),
+            _ => {}
+        }
+    }
+
+    /// The thread, which calls this, may use the CPUs that its owner gave it, or, if the library has started it, those of
+    /// the process: a goroutine has locked it, or it goes back to its owner.
+    pub fn unbind(&self) {
+        if self.bound_to.replace(usize::MAX) == usize::MAX {
+            return;
+        }
+        // SAFETY: as in `bind_now`.
+        match unsafe { self.own_affinity.get().as_ref() } {
+            Some(own) => own.apply(),
+            None => rt().unbind_thread(),
+        }
+    }
+
+    /// Calls `f` with the CPUs that [`M::unbind`] would let the thread, which calls this, use; a bit for each. `None`: the
+    /// thread isn't bound.
+    pub fn with_unbound_cpus<R>(&self, f: impl FnOnce(&[u64]) -> R) -> Option<R> {
+        if self.bound_to.get() == usize::MAX {
+            return None;
+        }
+        // SAFETY: as in `bind_now`.
+        let own = unsafe { self.own_affinity.get().as_ref() };
+        Some(f(own.map_or(self.rt().host_cpus.words(), Affinity::words)))
+    }
+
+    /// A goroutine no longer locks the thread. What it has set as the affinity of a borrowed thread is the owner's from
+    /// now on.
+    pub fn learn_own_affinity(&self) {
+        // SAFETY: as in `bind_now`, and only this thread uses it.
+        let own = unsafe { self.own_affinity.get().as_mut() };
+        if let (Some(own), Some(now)) = (own, Affinity::current()) {
+            *own = now;
+        }
+    }
+
+    /// The thread is borrowed, and may be bound to nodes until [`M::give_affinity_back`].
+    ///
+    /// # Safety
+    /// `own` stays until then.
+    pub unsafe fn borrow_affinity(&self, own: Option<&mut Affinity>) {
+        self.own_affinity.set(own.map_or(ptr::null_mut(), ptr::from_mut));
+    }
+
+    /// The thread goes back to its owner.
+    pub fn give_affinity_back(&self) {
+        self.unbind();
+        self.own_affinity.set(ptr::null_mut());
+    }
+
+    /// Whether a task waits in the stash.
+    pub fn has_stash(&self) -> bool {
+        let task = self.stash.take();
+        let is = task.is_some();
+        self.stash.set(task);
+        is
+    }
+
+    /// Whether the M runs only goroutines that are bound to it: see `by_g0`.
+    #[inline(always)]
+    pub fn is_locked(&self) -> bool {
+        self.by_g0.get() & !(HOOKED | ATTACHED) != 0
+    }
+
+    /// Whether the M is in a worker group. Any thread may ask.
+    #[inline(always)]
+    pub fn is_member(&self) -> bool {
+        !self.group.load(Ordering::Relaxed).is_null()
+    }
+
+    /// Whether the M's thread has called `gs_attach`. Any thread may ask.
+    pub fn is_attached(&self) -> bool {
+        !self.attachment.seen().is_null()
+    }
+
+    /// Whether the M has hooks: see `by_g0`.
+    #[inline(always)]
+    pub fn is_hooked(&self) -> bool {
+        self.by_g0.get() & HOOKED != 0
+    }
+
+    /// See `runner`.
+    #[inline(always)]
+    pub fn is_runner(&self) -> bool {
+        self.runner.load(Ordering::Relaxed)
+    }
+
+    /// The M sleeps, or is about to, and then gets a P from a goroutine that computes: from now on the kernel runs the M's
+    /// thread as soon as it wakes, ahead of that goroutine's. A borrowed thread keeps the turns that its owner has given it.
+    pub fn ask_for_short_turns(&self) {
+        let id = self.tid.load(Ordering::Relaxed);
+        let may = id != 0 && !self.is_runner() && !self.is_attached();
+        if may && !self.short_turns.load(Ordering::Relaxed) {
+            self.short_turns.store(true, Ordering::Relaxed);
+            thread::ask_for_turns(id, Turns::Short);
+        }
+    }
+
+    /// The M's goroutine computes, or has blocked its thread: the thread gets the CPU like any other thread.
+    pub fn ask_for_usual_turns(&self) {
+        if self.short_turns.load(Ordering::Relaxed)
+            && self.short_turns.swap(false, Ordering::Relaxed)
+        {
+            thread::ask_for_turns(self.tid.load(Ordering::Relaxed), Turns::Usual);
+        }
+    }
+
+    /// Whether goroutines are bound to the M. Goroutines are bound to a borrowed thread only if the system gave no other
+    /// thread; the borrowed thread goes back when they have ended.
+    pub fn has_bound(&self) -> bool {
+        self.is_locked() || self.pinned_here.load(Ordering::Relaxed) > 0
+    }
+
+    /// The runtime, without a check.
+    #[inline(always)]
+    fn rt(&self) -> &'static Runtime {
+        // SAFETY: M's are a runtime's, and stay mapped as long as it does.
+        unsafe { must_rt() }
+    }
+
+    /// Whether the thread is to leave: at shutdown, at the end of `gs_run`'s function, or because its locked goroutine
+    /// has ended.
+    pub fn must_leave(&self) -> bool {
+        if self.is_runner() {
+            // Pairs with the fence in `root_ended`: either this M sees `root_done`, or `root_ended` sees the M's P.
+            fence(Ordering::SeqCst);
+            if self.root_done.load(Ordering::Acquire) && !self.has_bound() {
+                return true;
+            }
+        }
+        self.ended.load(Ordering::Relaxed) || self.rt().exiting.load(Ordering::Acquire)
+    }
+
+    /// Whether the thread is borrowed and its owner waits for it.
+    pub fn is_wanted_back(&self) -> bool {
+        // SeqCst: pairs with the fence in `root_ended`. Either an M that has just taken a P sees `root_done`, or
+        // `root_ended` sees that the M runs that P.
+        self.is_runner() && self.root_done.load(Ordering::SeqCst)
+    }
+
+    /// The thread is in this state, and had used this CPU time before, in ns. Notes that it is blocked, if it is.
+    pub fn was_seen(&self, state: State, ran: i64) {
+        if state == State::Runs {
+            return;
+        }
+        self.in_fault.store(state == State::InFault, Ordering::Relaxed);
+        self.was_blocked.store(true, Ordering::Relaxed);
+        // Release: pairs with the Acquire in `preempt::has_run`, after which `in_fault` is read.
+        self.ran.store(ran, Ordering::Release);
+    }
+
+    /// Whether the M's thread is blocked in the user's code, in an announced call or as sysmon has found, so that
+    /// goroutines that are bound to the M don't run. May be old when it is read.
+    pub fn is_blocked(&self) -> bool {
+        self.in_syscall.load(Ordering::Relaxed)
+            || claim::is_lost(self.claim.load(Ordering::Relaxed))
+    }
+
+    /// A random number.
+    #[inline]
+    pub fn random(&self) -> u32 {
+        let (state, number) = xorshift(self.rng.get());
+        self.rng.set(state);
+        number
+    }
+
+    /// The P. Panics if the M holds none.
+    ///
+    /// Code on a goroutine has a P from [`crate::sched::core::boundary::Entered::new`] on, which waits for a P if need
+    /// be; code on g0 has a P from `owner::acquire_p` to `release_p`. Only code beside a system call (`blocking`), code
+    /// that is about to sleep (`stop::go_idle`) and other threads have none, and read the field instead.
+    #[inline(always)]
+    pub fn p(&self) -> PRef {
+        let p = self.p.get();
+        if p.is_null() {
+            lacks("a P");
+        }
+        // SAFETY: not null; P's stay mapped until shutdown.
+        unsafe { PRef::from_ptr(p) }
+    }
+
+    /// [`M::p`] without a check, for the hot paths.
+    ///
+    /// # Safety
+    /// The M holds a P.
+    #[inline(always)]
+    pub unsafe fn must_p(&self) -> PRef {
+        debug_assert!(!self.p.get().is_null());
+        // SAFETY: not null, as the caller says; P's stay mapped until shutdown.
+        unsafe { PRef::from_ptr(self.p.get()) }
+    }
+
+    /// The goroutine. Panics if there is none: the field is set before a goroutine is switched to, and null only on g0.
+    #[inline(always)]
+    pub fn g(&self) -> GRef {
+        let g = self.curg.get();
+        if g.is_null() {
+            lacks("a goroutine");
+        }
+        // SAFETY: not null; descriptors stay mapped.
+        unsafe { GRef::from_ptr(g) }
+    }
+
+    /// [`M::g`] without a check, for the hot paths.
+    ///
+    /// # Safety
+    /// The M runs a goroutine.
+    #[inline(always)]
+    pub unsafe fn must_g(&self) -> GRef {
+        debug_assert!(!self.curg.get().is_null());
+        // SAFETY: not null, as the caller says; descriptors stay mapped.
+        unsafe { GRef::from_ptr(self.curg.get()) }
+    }
+
+    /// Sleeps until notified or the deadline (ns; negative: none) has passed.
+    /// True: notified.
+    pub fn sleep(&self, deadline: i64) -> bool {
+        loop {
+            if self.take_note() {
+                return true;
+            }
+            if !os::futex::wait(&self.note, 0, deadline) {
+                return self.take_note();
+            }
+        }
+    }
+
+    /// Sets whether the M is between: see the field.
+    #[inline(always)]
+    pub fn set_between(&self, is: bool) {
+        if self.is_between.get() != is {
+            self.change_between(is);
+        }
+    }
+
+    #[cold]
+    fn change_between(&self, is: bool) {
+        self.is_between.set(is);
+        let between = &rt().between;
+        match is {
+            true => between.fetch_add(1, Ordering::Relaxed),
+            // Release: pairs with the Acquire in `is_any_m_between`: a thread that sees this finds the M in its pool,
+            // if it went there.
+            false => between.fetch_sub(1, Ordering::Release),
+        };
+    }
+
+    /// Takes the notification. False: there is none.
+    pub fn take_note(&self) -> bool {
+        // Acquire: pairs with the Release in `notify`.
+        self.note.swap(0, Ordering::Acquire) == 1
+    }
+
+    /// From here on a ring of this bell ends the M's sleep (none: `note` does). The M takes `note` after this.
+    pub fn sleeps_in(&self, bell: Option<Bell>) {
+        self.bell.store(bell);
+        // Pairs with the fence in `notify`: either the notifying thread sees the bell, or this M sees the note.
+        fence(Ordering::SeqCst);
+    }
+
+    /// Ends the sleep of the M, or its next one.
+    pub fn notify(&self) {
+        // Release: pairs with the Acquire in `take_note`; `next_p`, `handed` and `next_spinning` go along.
+        self.note.store(1, Ordering::Release);
+        // Pairs with the fence in `sleeps_in`.
+        fence(Ordering::SeqCst);
+        match self.bell.load() {
+            None => os::futex::wake(&self.note, 1),
+            Some(bell) => bell.ring(),
+        }
+    }
+}
+
+/// The library has asked an M for what the M doesn't have.
+#[cold]
+#[inline(never)]
+fn lacks(what: &str) -> ! {
+    panic!("gosched: an M without {what}");
+}
+
+/// A pointer to an M, which stays mapped until shutdown.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct MRef(ptr::NonNull<M>);
+
+// SAFETY: an M stays mapped until shutdown. Each field says which threads may use it; the pointer alone gives access to
+// nothing else.
+unsafe impl Send for MRef {}
+
+impl MRef {
+    /// # Safety
+    /// `m` points to an M.
+    #[inline(always)]
+    pub unsafe fn from_ptr(m: *const M) -> MRef {
+        // SAFETY: `m` points to an M, so it isn't null.
+        MRef(unsafe { ptr::NonNull::new_unchecked(m.cast_mut()) })
+    }
+
+    #[inline(always)]
+    pub fn as_ptr(self) -> *mut M {
+        self.0.as_ptr()
+    }
+}
+
+impl Deref for MRef {
+    type Target = M;
+    #[inline(always)]
+    fn deref(&self) -> &M {
+        // SAFETY: M's stay mapped until shutdown, when no code of the runtime runs.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+/// The M of this thread; `None` on a plain thread. Never kept across a switch.
+#[inline(always)]
+pub fn current() -> Option<MRef> {
+    ptr::NonNull::new(arch::tls_get() as *mut M).map(MRef)
+}
+
+/// The M of this thread, without a check.
+///
+/// # Safety
+/// The caller runs on an M's thread: on a goroutine, or on g0.
+#[inline(always)]
+pub unsafe fn must_current() -> MRef {
+    // SAFETY: the word of an M's thread is its M.
+    unsafe { MRef::from_ptr(arch::tls_get() as *const M) }
+}
+
+/// Makes this thread an M's, or a plain one again.
+///
+/// # Safety
+/// The thread is bound to that M ([`M::bind_to_thread`]), which runs on no other; `None`: the
+/// thread runs no goroutine, or is that of a fork's child, which has no runtime.
+pub unsafe fn set_current(m: Option<MRef>) {
+    // SAFETY: the word is 0 or this thread's M, as the caller says.
+    unsafe { arch::tls_set(m.map_or(0, |m| m.as_ptr() as usize)) };
+}
+
+/// One more goroutine is pinned to the M, or one fewer.
+pub fn count_pinned(m: MRef, change: i32) {
+    let now = m.pinned_here.load(Ordering::Relaxed).wrapping_add_signed(change);
+    m.pinned_here.store(now, Ordering::Relaxed);
+}
+
+/// The M of this thread, if it runs a goroutine that may park: not on g0 and not in a system call, where the thread
+/// counts as a plain thread.
+#[inline(always)]
+pub fn on_goroutine() -> Option<MRef> {
+    current().filter(|&m| is_on_goroutine(m))
+}
+
+#[inline(always)]
+pub fn is_on_goroutine(m: MRef) -> bool {
+    !m.curg.get().is_null() && !m.p.get().is_null()
+}
+
+/// The goroutine of this thread, even in a system call.
+pub fn current_g() -> Option<GRef> {
+    let g = current()?.curg.get();
+    // SAFETY: null or a descriptor.
+    unsafe { GRef::from_nullable(g) }
+}
+
+/// A number that tells the caller from all other goroutines and threads; not 0.
+pub fn caller() -> u64 {
+    match current_g() {
+        Some(g) => g.id.load(Ordering::Relaxed) << 1 | 1,
+        None => (crate::os::thread::id() as u64) << 1,
+    }
+}
+
+/// The M of this thread, if it holds a P.
+#[inline(always)]
+pub fn with_p() -> Option<MRef> {
+    current().filter(|m| !m.p.get().is_null())
+}
+
+/// A random number.
+pub fn random() -> u32 {
+    current().map_or_else(random_of_thread, |m| m.random())
+}
+
+#[cold]
+pub fn random_of_thread() -> u32 {
+    thread_local! {
+        static STATE: Cell<u64> = const { Cell::new(0) };
+    }
+    let state = match STATE.get() {
+        0 => time::now() as u64 | 1,
+        state => state,
+    };
+    let (state, number) = xorshift(state);
+    STATE.set(state);
+    number
+}
+
+/// Which thread has the P of an M that is outside: values of [`crate::sched::types::m::M::claim`].
+pub mod claim {
+    /// The M has it.
+    pub const NONE: u32 = 0;
+    /// Another thread asks for the P. The first to change this has the P: the asker, to `TAKEN`, or the M, back to
+    /// `NONE`.
+    pub const ASKED: u32 = 1;
+    /// The asker has the P. The M finds out when it comes back.
+    pub const TAKEN: u32 = 2;
+
+    /// The M's goroutine is back from an announced call and has found no P: it goes on without one
+    /// (`core::without_p`). Only the M changes this.
+    pub const WITHOUT_P: u32 = 4;
+
+    /// The low bits of a claim that [`lent`] makes.
+    const LENT: u32 = 3;
+
+    /// Another M has the P with this number on loan. The first to change this has the P: the borrower, which gives it
+    /// back (`NONE`), or the M, which comes back and finds that it has no P (`TAKEN`). With the number a borrower of
+    /// another P can't take this loan for its own.
+    pub const fn lent(p: u16) -> u32 {
+        (p as u32) << 8 | LENT
+    }
+
+    /// The number of the P of a claim that [`lent`] has made.
+    pub fn lent_p(claim: u32) -> Option<usize> {
+        is_lent(claim).then_some((claim >> 8) as usize)
+    }
+
+    pub const fn is_lent(claim: u32) -> bool {
+        claim & 0xff == LENT
+    }
+
+    /// Whether the M, which is in the user's code, has no P.
+    pub const fn is_lost(claim: u32) -> bool {
+        matches!(claim, TAKEN | WITHOUT_P) || is_lent(claim)
+    }
+}
+
+/// Values of [`crate::sched::types::m::M::outside`].
+pub const INSIDE: u8 = 0;
+
+pub const OUTSIDE: u8 = 1;
+
+/// A call on the thread's own stack. This record lives on the goroutine's stack.
+pub struct BlockingCall {
+    pub f: Blocking,
+    pub arg: *mut c_void,
+    pub result: *mut c_void,
+    /// The goroutine's rounding modes, and errno as the function left it.
+    pub fp: FpControl,
+    pub errno: i32,
+    /// The goroutine's exceptions, when it has left the thread.
+    pub exceptions: Saved,
+}
