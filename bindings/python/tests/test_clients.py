@@ -41,6 +41,13 @@ def stop(process):
         process.wait()
 
 
+def remove(process, directory):
+    """Stops a server, if it has been started, and removes its files."""
+    if process is not None:
+        stop(process)
+    shutil.rmtree(directory, ignore_errors=True)
+
+
 @pytest.fixture(scope="module")
 def redis_port():
     pytest.importorskip("redis", reason="redis-py isn't installed")
@@ -131,9 +138,7 @@ def postgres():
         wait_for(lambda: psycopg.connect(dsn).close(), process, "PostgreSQL")
         yield dsn
     finally:
-        if process is not None:
-            stop(process)
-        shutil.rmtree(directory, ignore_errors=True)
+        remove(process, directory)
 
 
 def test_psycopg(postgres):
@@ -262,9 +267,7 @@ def mysql_port():
         wait_for(lambda: socket.create_connection(("127.0.0.1", port)).close(), process, "MySQL")
         yield port
     finally:
-        if process is not None:
-            stop(process)
-        shutil.rmtree(directory, ignore_errors=True)
+        remove(process, directory)
 
 
 def test_pymysql(mysql_port):
