@@ -220,7 +220,7 @@ class Cursor(_Cursor):
     def __del__(self, Connection=Connection, _Cursor=_Cursor):  # the module may be gone
         connection = getattr(self, "connection", None)
         if isinstance(connection, Connection) and not self._gosched_rows.has_ended:
-            # It may be in the middle of a query, or of one that has failed.
+            # The cursor may be in the middle of a query, or its query may have failed.
             connection._gosched_calls.end(_Cursor.close, self)
 
     execute = _executing("execute")
