@@ -5,9 +5,9 @@ use super::{EINVAL, gs_deadline};
 use crate::arch::{self, with_seventh_argument};
 use crate::io;
 use crate::os::{process, thread, time};
-use crate::sched::core::blocking;
 use crate::sched::core::boundary::Entered;
 use crate::sched::core::world;
+use crate::sched::core::{blocking, call};
 use crate::sched::lifecycle::{embed, lock_thread};
 use crate::sched::types::runtime::{Inside, rt};
 use core::ffi::{c_int, c_long, c_void};
@@ -19,14 +19,14 @@ use libc::{pid_t, siginfo_t, sigset_t};
 /// blocks, the thread blocks. Nests. On a plain thread it does nothing. 0. Go's entersyscall.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_entersyscall() -> c_int {
-    Entered::for_call().map_or(0, |_entered| blocking::enter())
+    Entered::for_call().map_or(0, |_entered| call::enter())
 }
 
 /// gs_entersyscall for a call that is sure to block for long: the goroutine gives its P up at once.
 /// gs_exitsyscall ends this too. 0. Go's entersyscallblock.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_entersyscallblock() -> c_int {
-    Entered::for_call().map_or(0, |_entered| blocking::enter_block())
+    Entered::for_call().map_or(0, |_entered| call::enter_block())
 }
 
 /// Ends what gs_entersyscall began: the goroutine goes on when it has a P again. If all P's are busy, a
@@ -36,7 +36,7 @@ pub extern "C" fn gs_entersyscallblock() -> c_int {
 /// -EPERM: there was no gs_entersyscall (nothing has changed). Go's exitsyscall.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_exitsyscall() -> c_int {
-    blocking::exit_from(&Entered::new())
+    call::exit_from(&Entered::without_giving_way())
 }
 
 /// Makes system call number nr, announced as by gs_entersyscall, with up to six arguments, each a long
@@ -64,11 +64,11 @@ unsafe extern "C" fn system_call(
     f: usize,
 ) -> c_long {
     let entered = Entered::for_call().inspect(|_| {
-        blocking::enter();
+        call::enter();
     });
     // SAFETY: the caller of `gs_syscall` answers for what the system call does.
     let result = unsafe { arch::system_call(nr as usize, [a, b, c, d, e, f]) };
-    blocking::exit_from(&entered.unwrap_or_else(Entered::new));
+    call::exit_from(entered.as_ref().unwrap_or_else(|begun| begun));
     result as c_long
 }
 
@@ -146,9 +146,8 @@ pub unsafe extern "C" fn gs_blocking(
     f: Option<unsafe extern "C" fn(arg: *mut c_void) -> *mut c_void>,
     arg: *mut c_void,
 ) -> *mut c_void {
-    let _entered = Entered::new();
     // SAFETY: the caller of `gs_blocking` gave `f` for `arg`.
-    f.map_or(core::ptr::null_mut(), |f| unsafe { blocking::call(f, arg) })
+    f.map_or(core::ptr::null_mut(), |f| unsafe { blocking::call_from_user(f, arg) })
 }
 
 /// From now on the goroutine stays on this thread, and no other goroutine runs there, except that

@@ -8,7 +8,7 @@ use super::table;
 use super::wait::is_past;
 use super::wait::until_uninterrupted;
 use crate::os::file::{self, End, FileKind};
-use crate::sched::core::blocking;
+use crate::sched::core::call;
 use crate::sched::core::park::NOWAIT;
 use core::ffi::CStr;
 
@@ -22,9 +22,9 @@ pub fn open(path: &CStr, flags: i32, mode: u32, deadline: i64) -> i32 {
         return -libc::ETIMEDOUT;
     }
     let flags = if deadline == NOWAIT { flags | libc::O_NONBLOCK } else { flags };
-    blocking::enter();
+    call::enter();
     let result = until_uninterrupted(|| file::open(path, flags, mode) as isize);
-    blocking::exit();
+    call::exit();
     result as i32
 }
 

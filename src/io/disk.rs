@@ -9,7 +9,7 @@ use super::ops::OTHER_KIND;
 use super::wait::{is_past, until_uninterrupted};
 use crate::os::file::{self, Buffer, FileKind};
 use crate::os::heap;
-use crate::sched::core::blocking;
+use crate::sched::core::call;
 use crate::sched::core::order;
 use crate::sched::core::park::NOWAIT;
 use crate::sched::prim::clock;
@@ -58,9 +58,9 @@ pub(super) fn off_p(deadline: i64, kept: KeepsThread, f: impl FnOnce() -> isize)
         _ => Err(f),
     };
     let result = left.unwrap_or_else(|f| {
-        blocking::enter();
+        call::enter();
         let result = f();
-        blocking::exit();
+        call::exit();
         result
     });
     USERS.release(1);

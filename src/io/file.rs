@@ -9,7 +9,7 @@ use crate::os::epoll::{self, EDGE, ERR, HUP, IN, OUT, PRI, RDHUP};
 use crate::os::file::FileKind;
 use crate::os::socket;
 use crate::os::spin::{LongLock, backoff};
-use crate::sched::core::blocking;
+use crate::sched::core::call;
 use crate::sched::core::netpoll::{self, Found};
 use crate::sched::core::park;
 use crate::sched::types::p::{PRef, PStatus};
@@ -541,12 +541,12 @@ impl File {
         while self.state.load(Ordering::Acquire) & (CLOSING - 1) != 0 {
             round += 1;
             if round == PATIENCE {
-                blocking::enter();
+                call::enter();
             }
             backoff(round);
         }
         if round >= PATIENCE {
-            blocking::exit();
+            call::exit();
         }
         self.lock.with(|| {
             // Another copy of the file would keep it in the instance.

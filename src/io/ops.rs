@@ -14,7 +14,7 @@ use super::want::Want;
 use crate::os::file::{self, Buffer, FileKind, NoSigpipe};
 use crate::os::socket::{self, Address, Message};
 use crate::os::time;
-use crate::sched::core::blocking;
+use crate::sched::core::call;
 use crate::sched::core::park::{FOREVER, NOWAIT, sleep_until};
 use crate::sched::types::g::flags;
 use crate::sched::types::m;
@@ -535,9 +535,9 @@ pub fn close(fd: i32) -> i32 {
         }
     }
     // close(2) may take long: a file on a disk is written first, and a socket lingers.
-    blocking::enter();
+    call::enter();
     let result = file::close(fd);
-    blocking::exit();
+    call::exit();
     // Even if nothing was known of the number before.
     if let Some(file) = table::known(fd) {
         file.end_closing();

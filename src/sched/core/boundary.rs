@@ -5,9 +5,8 @@
 //! its P, and whether it is asked to give way. Both are plain operations; the thread that takes the P makes up for that
 //! with `membarrier`.
 
+use super::back_from_call;
 use super::order;
-use super::preempt;
-use super::without_p;
 use super::world;
 use super::yielding;
 use crate::sched::types::m::{self, INSIDE, MRef, OUTSIDE};
@@ -34,14 +33,19 @@ impl Entered {
         }
     }
 
-    /// [`Entered::new`] for a function that begins a call. `None`: the call has begun, because the goroutine has been
+    /// [`Entered::new`] for a function that begins a call. `Err`: the call has begun, because the goroutine has been
     /// without a P since its last call, and needs none for this.
     #[inline(always)]
-    pub fn for_call() -> Option<Entered> {
-        let Some(m) = m::current() else { return Some(Entered { from: INSIDE, m: None }) };
+    pub fn for_call() -> Result<Entered, Entered> {
+        let Some(m) = m::current() else { return Ok(Entered { from: INSIDE, m: None }) };
         let from = go_inside(m);
-        let m = if must_answer(m, from) { answer_with_call(m)? } else { m };
-        Some(Entered { from, m: Some(m) })
+        if !must_answer(m, from) {
+            return Ok(Entered { from, m: Some(m) });
+        }
+        match answer_with_call(m) {
+            Some(m) => Ok(Entered { from, m: Some(m) }),
+            None => Err(Entered { from, m: Some(m) }),
+        }
     }
 
     /// As [`Entered::new`], with the M. `None` if the thread has no M, or if the M is asked for something: then the call
@@ -160,7 +164,7 @@ pub fn come_in(m: MRef) -> (u8, MRef) {
 #[inline(always)]
 fn must_answer(m: MRef, from: u8) -> bool {
     // A call from the middle of another call (a commit function's) must not give way: it may not be on its own stack.
-    from == OUTSIDE && (world::any_p_is_asked() | preempt::is_claimed(m))
+    from == OUTSIDE && (world::any_p_is_asked() | !m.hold.is_held())
 }
 
 /// From here on the user's code runs.
@@ -185,20 +189,16 @@ pub fn outside<R>(f: impl FnOnce() -> R) -> R {
 #[cold]
 #[inline(never)]
 fn answer(m: MRef) -> MRef {
-    give_way_if_asked(preempt::ensure_p(m));
+    give_way_if_asked(back_from_call::ensure_p(m));
     // SAFETY: the M came from outside, so a goroutine runs this.
     unsafe { m::must_current() }
 }
 
-/// [`answer`] for a function that begins a call. `None`: the call has begun, and the M is outside.
+/// [`answer`] for a function that begins a call. `None`: the call has begun.
 #[cold]
 #[inline(never)]
 fn answer_with_call(m: MRef) -> Option<MRef> {
-    if without_p::begin_call(m) {
-        leave(m);
-        return None;
-    }
-    Some(answer(m))
+    if back_from_call::begin_call(m) { None } else { Some(answer(m)) }
 }
 
 /// Lets other goroutines go first if asked to; may come back on another M.

@@ -44,32 +44,42 @@ pub fn run(m: MRef) {
         if (m.is_hooked() || g.has(flags::HELD)) && !hooks::enter(m, g) {
             continue;
         }
-        let mut here = Place::new();
-        here.note_modes();
-        m.curg.set(g.as_ptr());
-        count(&m.switches, 1);
-        let away = Away::to(m, g.context.load(Ordering::Relaxed), false);
-        // SAFETY: the goroutine is at rest, and this M owns it.
-        let left = unsafe {
-            let to = g.context.load(Ordering::Relaxed);
-            Left::nothing(m).switch(m.g0_context.as_ptr(), to, &mut here)
-        };
-        away.back();
-        let from = left.arg;
-        if m.is_hooked() {
-            hooks::left(m, left);
-        } else {
-            // SAFETY: the switch has just given `left`, and it is settled once.
-            unsafe { left.settle() };
-        }
-        exceptions::save_left(m);
-        if !m.blocking.get().is_null() {
-            // SAFETY: the goroutine at that address has left for g0 and waits for that call.
-            blocking::run_on_g0(m, unsafe { GRef::at(from) });
+        let mut goes_on = switch_to(m, g);
+        while let Some(g) = goes_on {
+            goes_on = switch_to(m, g);
         }
     }
     hooks::stop(m);
     group::leave(m);
+}
+
+/// Runs the goroutine until it leaves for g0. Gives it back if it has left for `gs_blocking`, and goes on without a P.
+#[inline(always)]
+fn switch_to(m: MRef, g: GRef) -> Option<GRef> {
+    let mut here = Place::new();
+    here.note_modes();
+    m.curg.set(g.as_ptr());
+    count(&m.switches, 1);
+    let away = Away::to(m, g.context.load(Ordering::Relaxed), false);
+    // SAFETY: the goroutine is at rest, and this M owns it.
+    let left = unsafe {
+        let to = g.context.load(Ordering::Relaxed);
+        Left::nothing(m).switch(m.g0_context.as_ptr(), to, &mut here)
+    };
+    away.back();
+    let from = left.arg;
+    if m.is_hooked() {
+        hooks::left(m, left);
+    } else {
+        // SAFETY: the switch has just given `left`, and it is settled once.
+        unsafe { left.settle() };
+    }
+    exceptions::save_left(m);
+    if m.blocking.get().is_null() {
+        return None;
+    }
+    // SAFETY: the goroutine at that address has left for g0 and waits for that call.
+    blocking::run_on_g0(m, unsafe { GRef::at(from) })
 }
 
 /// The next goroutine for this M; `None`: the thread leaves. Go's `schedule`.

@@ -1,18 +1,17 @@
 //! The handler of the preemption signal: goroutines that wait there for a P, and the M's that they wait on.
 //! `PREEMPTION.md`, "Preemption", has the protocol.
 
-use super::blocking;
+use super::back_from_call::{replace_p, stop_going_on};
 use super::boundary;
 use super::events;
 use super::gang;
 use super::order;
 use super::owner::{acquire_p, release_p};
-use super::preempt::{holds_p, is_claimed, is_interruptible, keep_p, replace_p};
+use super::preempt::{holds_p, is_interruptible};
 use super::registers;
 use super::start::{self, m_for};
 use super::stop;
 use super::switch;
-use super::without_p;
 use super::world;
 use crate::arch;
 use crate::os::spin::backoff;
@@ -20,8 +19,9 @@ use crate::os::{KeepErrno, cpu, signal, time};
 use crate::sched::prim::forking::is_forking;
 use crate::sched::types::attention::{self, STOP};
 use crate::sched::types::g::{GRef, Status, flags};
+use crate::sched::types::hold::Hold;
 use crate::sched::types::hooks::STARTING;
-use crate::sched::types::m::{self, INSIDE, MRef, claim};
+use crate::sched::types::m::{self, INSIDE, MRef};
 use crate::sched::types::node::{Node, priority};
 use crate::sched::types::p::{P, PRef, count};
 use crate::sched::types::runtime::{Runtime, rt};
@@ -66,9 +66,9 @@ fn leave_context(m: MRef) {
 
 /// In the handler: waits if the goroutine has lost its P, or has to give it away.
 fn stop_here(m: MRef) {
-    if is_claimed(m) && is_interruptible(m.g()) && !keep_p(m) {
+    if !m.hold.is_held() && is_interruptible(m.g()) && m.hold.has_lost_p() {
         // The goroutine has lost its P in a block or a call, and runs without a P.
-        ensure_p_here(m, false);
+        ensure_p_here(m);
     } else if !m.p.get().is_null() && is_interruptible(m.g()) {
         let p = m.p();
         // Acquire: pairs with the stopper's SeqCst.
@@ -108,20 +108,19 @@ fn give_away(m: MRef, heir: Option<(MRef, Option<Task>)>) {
     });
 }
 
-/// For an M without a P: takes an idle P, or waits for one. `searches`: if the M's goroutine has gone on without a P after a
-/// call, the M first looks for a P as at the end of a call.
-fn ensure_p_here(m: MRef, searches: bool) {
-    let from_call = without_p::needs_p(m);
-    let has_p = replace_p(m)
-        || (from_call && searches && blocking::find_p(m, m.g()))
-        || wait_here(m, m.old_p.get(), |g| {
-            let rt = rt();
-            rt.push_quietly(rt.any_node(), Task::goroutine(g), preempted(g));
-            start::ask_for_m(rt);
-        });
+/// For an M without a P: takes an idle P, or waits for a P.
+fn ensure_p_here(m: MRef) {
+    stop_going_on(m);
+    if replace_p(m) {
+        return;
+    }
+    let has_p = wait_here(m, m.old_p.get(), |g| {
+        let rt = rt();
+        rt.push_quietly(rt.any_node(), Task::goroutine(g), preempted(g));
+        start::ask_for_m(rt);
+    });
     if has_p {
-        // Release: pairs with the Acquire of the deadlock watch.
-        m.claim.store(claim::NONE, Ordering::Release);
+        m.hold.end();
     }
 }
 
@@ -156,8 +155,7 @@ fn wait_here(m: MRef, lost: *const P, publish: impl FnOnce(GRef)) -> bool {
         m.p.set(lost);
         m.was_blocked.store(false, Ordering::Relaxed);
         g.set_status(Status::Running);
-        // Release: pairs with the Acquire of the deadlock watch.
-        m.claim.store(claim::TAKEN, Ordering::Release);
+        m.hold.lose(Hold::Taken);
         return false;
     }
     computes_from_now(m.p());
@@ -282,13 +280,10 @@ const PAUSE: i64 = 100_000;
 /// inside, and was outside before.
 pub fn ensure_p_on_thread(m: MRef) {
     for _ in 0..TRIES {
-        if !is_claimed(m) || keep_p(m) {
+        if !m.hold.has_lost_p() {
             return;
         }
-        let waited = wait_as_in_handler(m, || {
-            ensure_p_here(m, true);
-        });
-        if !waited {
+        if !wait_as_in_handler(m, || ensure_p_here(m)) {
             sleep_outside(m, PAUSE);
         }
     }
@@ -298,14 +293,13 @@ pub fn ensure_p_on_thread(m: MRef) {
 /// the stopped P's.
 pub fn take_stopped(rt: &Runtime) {
     let Some(m) = m::with_p() else { return };
-    let _ = without_p::needs_p(m);
+    stop_going_on(m);
     let lost = m.p();
     let Some(p) = rt.ps().find(|&p| p == lost).or_else(|| rt.ps().next()) else { return };
     m.p.set(ptr::null());
     acquire_p(m, p);
     p.attention.fetch_and(!STOP, Ordering::Relaxed);
-    // Release: pairs with the Acquire of the deadlock watch.
-    m.claim.store(claim::NONE, Ordering::Release);
+    m.hold.end();
 }
 
 /// For a thread that is about to fork: until it opens `template.gate` again no goroutine waits in the handler. A goroutine

@@ -6,6 +6,7 @@
 //! the hooks between the switch and the commit. So an M without hooks pays only for reading
 //! [`M::by_g0`](crate::sched::types::m::M::by_g0), which locked threads need anyway.
 
+use super::back_from_call::queue_after_call;
 use super::blocking;
 use super::bound;
 use super::boundary;
@@ -254,7 +255,7 @@ fn count(m: MRef, hooks: &Hooks) {
 fn wait_for_p(m: MRef, g: GRef) {
     bound::hold(m, g);
     // SAFETY: on g0, and this M owns the goroutine.
-    unsafe { blocking::queue_for_p(g.address()) };
+    unsafe { queue_after_call(g.address()) };
 }
 
 /// On g0: a goroutine has left its stack. Calls the hooks, and the commit between them.

@@ -1,16 +1,15 @@
-//! Loans: an M that is back from a system call, or serves an event, takes a P from a goroutine that computes. It gives
-//! the P back when its goroutine begins the next call, or when it has nothing else to run. LOANS.md has the protocol.
+//! Loans: an M that serves an event takes a P from a goroutine that computes. It gives the P back when its goroutine
+//! begins a call, or when it has nothing else to run. LOANS.md has the protocol.
 
-use super::blocking;
-use super::events;
+use super::back_from_call;
 use super::owner;
 use super::preempt;
 use super::steal;
 use super::world;
-use crate::atomic::spin_loop;
 use crate::os::time;
 use crate::sched::types::attention::SLICE;
-use crate::sched::types::m::{MRef, OUTSIDE, claim};
+use crate::sched::types::hold::Hold;
+use crate::sched::types::m::{MRef, OUTSIDE};
 use crate::sched::types::p::PRef;
 use crate::sched::types::runtime::Runtime;
 use core::ptr;
@@ -18,44 +17,6 @@ use core::sync::atomic::{Ordering, fence};
 
 /// After this time, in ns, the lender gets the preemption signal: the borrower still has the P.
 const LONG: i64 = 200_000;
-/// A borrower waits for this time at most, in ns, for another thread that takes a P. That thread interrupts all CPUs of
-/// the process (`membarrier`), which takes 20 us.
-const PATIENCE: i64 = 40_000;
-
-/// For an M that is back from a call and is awake: borrows its old P, or another P of the node, from a goroutine that is
-/// known to compute. No thread has to be woken for that. Not a P with other work: that work would wait for the caller's
-/// goroutine, too. The caller owns the P then.
-#[must_use]
-pub fn borrow(rt: &Runtime, old: PRef) -> Option<PRef> {
-    if !events::may_take_ps(rt) {
-        return None;
-    }
-    let began = time::now();
-    let mut now = began;
-    loop {
-        if world::is_stopping() || steal::work_but_preempted(old) {
-            return None;
-        }
-        let is_lent = |p: &PRef| {
-            events::computes_for_long(*p)
-                && !p.has_work()
-                && may_be_lent(rt, *p, now)
-                && lend(*p, now)
-        };
-        let p = events::p_and_others(rt, old).find(is_lent);
-        if p.is_some() {
-            return p;
-        }
-        // The P may be about to be borrowed, and given back, by the thread that has the lock.
-        if rt.taking.is_free() || now - began >= PATIENCE {
-            return None;
-        }
-        while !rt.taking.is_free() && now - began < PATIENCE {
-            spin_loop();
-            now = time::now();
-        }
-    }
-}
 
 /// Whether the P may go on loan: no thread asks its owner for anything but the end of the turn, and the turn isn't over
 /// while another task waits. Otherwise a P that is lent again and again would never leave its goroutine.
@@ -90,7 +51,7 @@ pub fn give_back(m: MRef) -> bool {
     let p = m.p();
     let is_back = end(m);
     if is_back {
-        blocking::go_without_p(m, p);
+        back_from_call::begin_without_p(m, p);
     }
     is_back
 }
@@ -111,8 +72,7 @@ pub fn end(m: MRef) -> bool {
 pub fn give_to_lender(m: MRef, p: PRef) -> bool {
     let (is_asked, stands_since) = (p.loan.is_asked(), p.loan.stands_since());
     let Some(lender) = p.loan.end() else { return false };
-    let lent = claim::lent(p.id);
-    if lender.claim.load(Ordering::Relaxed) != lent {
+    if lender.hold.get() != Hold::Lent(p.id) {
         return false;
     }
     if is_asked {
@@ -125,10 +85,7 @@ pub fn give_to_lender(m: MRef, p: PRef) -> bool {
     let last = p.last_m.load(Ordering::Relaxed);
     p.last_m.store(lender.as_ptr(), Ordering::Relaxed);
     p.pass_to(lender);
-    // Release: pairs with the Acquire in `is_claimed`: the lender sees what was done with the P.
-    let is_back =
-        lender.claim.compare_exchange(lent, claim::NONE, Ordering::AcqRel, Ordering::Relaxed);
-    if is_back.is_err() {
+    if !lender.hold.end_loan(p.id) {
         p.pass_to(m);
         p.last_m.store(last, Ordering::Relaxed);
         return false;
@@ -166,6 +123,8 @@ pub fn end_if_long(rt: &Runtime, p: PRef, now: i64) -> bool {
 /// Whether the M has a P on loan to another M, which returns the P soon, or which [`end_if_long`] takes care of. While the
 /// world is stopped neither happens.
 pub fn is_lending(rt: &Runtime, m: MRef) -> bool {
-    !world::is_stopping()
-        && claim::lent_p(m.claim.load(Ordering::Relaxed)).is_some_and(|p| rt.p(p).loan.is_open())
+    match m.hold.get() {
+        Hold::Lent(p) => !world::is_stopping() && rt.p(p.into()).loan.is_open(),
+        _ => false,
+    }
 }

@@ -1,9 +1,11 @@
 //! How P's change hands and goroutines find a P.
 
 pub mod aside;
+pub mod back_from_call;
 pub mod blocking;
 pub mod bound;
 pub mod boundary;
+pub mod call;
 pub mod events;
 pub mod exceptions;
 pub mod g0;
@@ -27,7 +29,6 @@ pub mod stop;
 pub mod switch;
 pub mod template;
 pub mod timers;
-pub mod without_p;
 pub mod world;
 pub mod yielding;
 

@@ -3,114 +3,33 @@
 //!
 //! Only the P moves. The goroutine stays on its thread, which resumes only when the goroutine has a P again.
 
-use super::blocking;
-use super::events;
 use super::handler;
 use super::loan;
 use super::order;
-use super::ready;
-use super::switch;
-use super::without_p;
 use super::world;
 use crate::os::thread::{self, State};
-use crate::os::{membarrier, signal, time};
-use crate::sched::types::attention;
-use crate::sched::types::g::{GRef, Status, flags};
-use crate::sched::types::m::{self, M, MRef, OUTSIDE, claim};
+use crate::os::{membarrier, signal};
+use crate::sched::types::g::{GRef, flags};
+use crate::sched::types::hold::Hold;
+use crate::sched::types::m::{self, M, MRef, OUTSIDE};
 use crate::sched::types::p::{PRef, PStatus};
 use crate::sched::types::runtime::{Runtime, rt};
 use core::ptr;
 use core::sync::atomic::Ordering;
 
-/// Whether another thread asks for the M's P, or has taken it.
-#[inline(always)]
-pub fn is_claimed(m: MRef) -> bool {
-    // Acquire: pairs with the Release in `loan::give_to_lender`.
-    m.claim.load(Ordering::Acquire) != claim::NONE
-}
-
-/// Makes sure that the M, which is inside now, has a P: it keeps its P or, if it has lost it, gets another. Returns the
-/// M on which the goroutine runs afterwards.
-pub fn ensure_p(m: MRef) -> MRef {
-    if !is_claimed(m) || keep_p(m) {
-        return m;
-    }
-    let from_call = without_p::needs_p(m);
-    if replace_p(m) || (from_call && blocking::find_p(m, m.g())) {
-        // Release: pairs with the Acquire of the deadlock watch.
-        m.claim.store(claim::NONE, Ordering::Release);
-        return m;
-    }
-    m.g().set_status(Status::Runnable);
-    // SAFETY: both take a goroutine's address; and a goroutine runs this code.
-    unsafe {
-        switch::switch_to_g0(m, Some(if from_call { queue_after_call } else { queue_for_p }));
-        m::must_current()
-    }
-}
-
-/// The M has lost its P: takes its old P back if no M runs that, or another P. False: there is none.
-pub fn replace_p(m: MRef) -> bool {
-    debug_assert!(!m.p.get().is_null(), "only a P that the M had can be taken from it");
-    m.old_p.set(m.p.get());
-    m.p.set(ptr::null());
-    blocking::take_p_again(m, m.g())
-}
-
-/// For an M that is inside: refuses a request for its P. True: the M keeps its P. False: another thread has taken it.
-pub fn keep_p(m: MRef) -> bool {
-    // Acquire: pairs with the asker's AcqRel. A single exchange decides: between a load and an exchange an asker that has
-    // found the M inside could give up, and ask again.
-    match m.claim.compare_exchange(claim::ASKED, claim::NONE, Ordering::AcqRel, Ordering::Acquire) {
-        Ok(_) => true,
-        // The borrower may give the P back at this moment.
-        Err(now) if claim::is_lent(now) => {
-            let taken =
-                m.claim.compare_exchange(now, claim::TAKEN, Ordering::AcqRel, Ordering::Acquire);
-            taken.is_err() && keep_p(m)
-        }
-        Err(now) => !claim::is_lost(now),
-    }
-}
-
-/// The commit of a goroutine whose P was taken while it was outside: queues the goroutine where an M with a P finds it.
-/// Only then is the M's claim cleared, so the deadlock watch sees at each moment that the goroutine is on its way.
-///
-/// # Safety
-/// On g0. `g` is the address of a goroutine that the caller owns.
-unsafe fn queue_for_p(g: usize) {
-    // SAFETY: the address of a goroutine, as the caller says.
-    ready::ready_global(unsafe { GRef::at(g) });
-    // Release: pairs with the Acquire of the deadlock watch.
-    // SAFETY: on g0, as the caller says.
-    unsafe { m::must_current() }.claim.store(claim::NONE, Ordering::Release);
-}
-
-/// [`queue_for_p`] for a goroutine that has gone on without a P after a call.
-///
-/// # Safety
-/// As for `queue_for_p`.
-unsafe fn queue_after_call(g: usize) {
-    // SAFETY: as the caller says.
-    unsafe { blocking::queue_for_p(g) };
-    // Release: pairs with the Acquire of the deadlock watch.
-    // SAFETY: on g0, as the caller says.
-    unsafe { m::must_current() }.claim.store(claim::NONE, Ordering::Release);
-}
-
 /// Takes the P from the M that runs it, if that M is outside. `to`: the P's new status. False: the M is inside, or
 /// doesn't run the P, or its goroutine must not be preempted, or another thread takes a P just now.
 pub fn take(p: PRef, m: MRef, to: PStatus) -> bool {
-    take_as(p, m, to, claim::TAKEN)
+    take_as(p, m, to, Hold::Taken)
 }
 
 /// [`take`] for an M that gives the P back soon (`core::loan`).
 pub fn take_on_loan(p: PRef, m: MRef) -> bool {
-    take_as(p, m, PStatus::Idle, claim::lent(p.id))
+    take_as(p, m, PStatus::Idle, Hold::Lent(p.id))
 }
 
-/// `taken`: what the M's claim becomes.
-fn take_as(p: PRef, m: MRef, to: PStatus, taken: u32) -> bool {
+/// `taken`: the M's word from then on.
+fn take_as(p: PRef, m: MRef, to: PStatus, taken: Hold) -> bool {
     // `try_lock`: this thread may be in a signal handler of the host's that has interrupted the holder of the lock, so
     // waiting could never end.
     let taking = &rt().taking;
@@ -123,14 +42,11 @@ fn take_as(p: PRef, m: MRef, to: PStatus, taken: u32) -> bool {
 }
 
 /// [`take_as`] with the lock held.
-fn take_locked(p: PRef, m: MRef, to: PStatus, taken: u32) -> bool {
-    if m.claim
-        .compare_exchange(claim::NONE, claim::ASKED, Ordering::AcqRel, Ordering::Relaxed)
-        .is_err()
-    {
+fn take_locked(p: PRef, m: MRef, to: PStatus, taken: Hold) -> bool {
+    if !m.hold.ask() {
         return false;
     }
-    // Either the M sees `ASKED` at its next entry, or this thread sees that the M is inside. If the system refuses the
+    // Either the M sees `Asked` at its next entry, or this thread sees that the M is inside. If the system refuses the
     // barrier neither is certain, so the M keeps its P.
     let is_certain = membarrier::all_threads();
     // Acquire: pairs with the Release where the M goes outside.
@@ -141,15 +57,11 @@ fn take_locked(p: PRef, m: MRef, to: PStatus, taken: u32) -> bool {
         && p.is_run_by(m)
         && ptr::eq(m.p.seen(), p.as_ptr())
         && runs_preemptible(m);
-    let settles = if holds { taken } else { claim::NONE };
-    let settled = m
-        .claim
-        .compare_exchange(claim::ASKED, settles, Ordering::AcqRel, Ordering::Relaxed)
-        .is_ok();
+    let settled = m.hold.settle(if holds { taken } else { Hold::Held });
     if !(holds && settled) {
         return false;
     }
-    // The P is this thread's: the M reads `claim` before it touches the P again.
+    // The P is this thread's: the M reads its word before it touches the P again.
     p.leave_m(to);
     if m.is_member() {
         world::ask_member_without_p();
@@ -187,14 +99,6 @@ pub fn doing(rt: &Runtime, p: PRef) -> Doing {
     }
 }
 
-/// Whether the goroutine on this P computes at this moment.
-fn computes(p: PRef) -> bool {
-    p.runner().is_some_and(|m| {
-        m.outside.load(Ordering::Relaxed) == OUTSIDE
-            && thread::is_on_cpu(m.tid.load(Ordering::Relaxed))
-    })
-}
-
 /// Takes the P from this M if the M is outside, whether the user's code is blocked there, as in most cases, or
 /// computes. `to`: the P's new status.
 pub fn take_outside(rt: &Runtime, p: PRef, m: MRef, to: PStatus) -> bool {
@@ -209,7 +113,7 @@ pub fn take_outside(rt: &Runtime, p: PRef, m: MRef, to: PStatus) -> bool {
 
 /// Whether a member of a worker group has lost its P and not noticed yet.
 pub fn a_member_has_no_p(rt: &Runtime) -> bool {
-    let lost = |m: &M| m.is_member() && claim::is_lost(m.claim.load(Ordering::Relaxed));
+    let lost = |m: &M| m.is_member() && m.hold.get().is_lost();
     !rt.ms_that(lost).is_empty()
 }
 
@@ -287,19 +191,6 @@ pub enum Sent {
     Never,
 }
 
-/// A goroutine has returned from a call and finds its P taken. Preempts the goroutine that runs on the P, if that is
-/// known to have computed for [`events::WAKE_UP`]. False: sysmon must do it.
-pub fn make_room(rt: &Runtime, p: PRef) -> bool {
-    let now = time::now();
-    let known = rt.preempt_signal != 0 && now.saturating_sub(p.stands_since()) >= events::WAKE_UP;
-    if !known || !computes(p) {
-        return false;
-    }
-    p.seen_at(now);
-    world::ask(p, attention::SLICE);
-    interrupt(rt, p) == Sent::Yes
-}
-
 /// Prepares the process for the signal of this runtime.
 pub fn set_up(rt: &Runtime) {
     membarrier::set_up();
@@ -317,7 +208,7 @@ pub fn allow() -> Option<thread::SignalMask> {
 
 /// Whether the calling thread, which is inside, holds a P that no other can take from it.
 pub fn holds_p() -> bool {
-    m::with_p().is_some_and(|m| !is_claimed(m) || keep_p(m))
+    m::with_p().is_some_and(|m| !m.hold.has_lost_p())
 }
 
 /// Whether the goroutine that another thread's M runs may be preempted. The M may leave that goroutine at any moment, so
@@ -356,13 +247,10 @@ pub fn strays(rt: &Runtime) -> Vec<MRef> {
         return Vec::new();
     }
     // Acquire: pairs with the Release where the M goes outside.
-    rt.ms_that(|m| {
-        claim::is_lost(m.claim.load(Ordering::Acquire))
-            && m.outside.load(Ordering::Relaxed) == OUTSIDE
-    })
-    .into_iter()
-    .filter(|&m| may_be_interrupted(m) && !loan::is_lending(rt, m))
-    .collect()
+    rt.ms_that(|m| m.hold.get().is_lost() && m.outside.load(Ordering::Relaxed) == OUTSIDE)
+        .into_iter()
+        .filter(|&m| may_be_interrupted(m) && !loan::is_lending(rt, m))
+        .collect()
 }
 
 /// Sends the signal to this M's thread if the thread runs the user's code without a P; through the inspector if the thread
@@ -379,7 +267,7 @@ pub fn stop_stray(rt: &Runtime, m: MRef) {
 pub fn interrupt_stray(rt: &Runtime, m: MRef) {
     // Acquire: pairs with the Release where the M goes outside.
     let is_stray = rt.preempt_signal != 0
-        && claim::is_lost(m.claim.load(Ordering::Acquire))
+        && m.hold.get().is_lost()
         && m.outside.load(Ordering::Relaxed) == OUTSIDE
         && may_be_interrupted(m)
         && rt.template.is_ready(rt);
@@ -394,7 +282,7 @@ pub fn stop_strays(rt: &Runtime) -> bool {
     let mut any = false;
     // Acquire: pairs with the Release where the M goes outside, and with that in `handler::leave_context`.
     let is_let_go = |m: &M| m.is_let_go.load(Ordering::Acquire);
-    for m in rt.ms_that(|m| is_let_go(m) || claim::is_lost(m.claim.load(Ordering::Acquire))) {
+    for m in rt.ms_that(|m| is_let_go(m) || m.hold.get().is_lost()) {
         if is_let_go(&m) {
             // A thread that forks has let it go, perhaps before its thread has run.
             any = true;
@@ -403,7 +291,7 @@ pub fn stop_strays(rt: &Runtime) -> bool {
         // Looked at once, so an M that comes in or goes out meanwhile is not missed.
         if m.outside.load(Ordering::Relaxed) != OUTSIDE {
             // Unless the M's goroutine waits in the handler, or for the world to go on, it may go on without a P: a function
-            // of the library that needs none returns, or `without_p::go_on` hasn't seen that the world is being stopped.
+            // of the library that needs none returns, or `back_from_call::go_on` hasn't seen that the world is being stopped.
             any |= m.context.seen().is_null() && !m.waits_inside.load(Ordering::Relaxed);
             continue;
         }
@@ -434,7 +322,7 @@ pub fn stop_strays(rt: &Runtime) -> bool {
 fn state_of_stray(rt: &Runtime, m: MRef) -> Option<State> {
     // A thread that was woken and has had no CPU yet looks as if it were blocked. A goroutine that announces its calls is
     // hardly ever blocked here.
-    if m.claim.load(Ordering::Acquire) != claim::WITHOUT_P && !has_run(&m) {
+    if m.hold.get() != Hold::GoesOn && !has_run(&m) {
         let in_fault = m.in_fault.load(Ordering::Relaxed);
         return Some(if in_fault { State::InFault } else { State::InCall });
     }

@@ -23,7 +23,8 @@ use crate::sched::lifecycle::init;
 use crate::sched::prim::config::{Config, ConfigRequest};
 use crate::sched::types::attention;
 use crate::sched::types::g::{GRef, Status, flags};
-use crate::sched::types::m::{self, MRef, claim};
+use crate::sched::types::hold::Hold;
+use crate::sched::types::m::{self, MRef};
 use crate::sched::types::node::priority;
 use crate::sched::types::p::{PRef, PStatus, read_clock_next};
 use crate::sched::types::runtime::{Runtime, rt};
@@ -455,11 +456,11 @@ fn a_p_whose_goroutine_computes_serves_the_events_of_another_p() {
         assert!(take().is_none(), "its goroutine is not to be preempted");
         g.set_flag(flags::NOPREEMPT, false);
         assert!(take() == Some(p));
-        assert_eq!(s.m.claim.load(Ordering::Relaxed), claim::lent(p.id));
+        assert_eq!(s.m.hold.get(), Hold::Lent(p.id));
         assert!(take().is_none(), "no M runs it now");
 
         // The M that gets the P.
-        s.m.claim.store(claim::NONE, Ordering::Relaxed);
+        s.m.hold.end();
         s.m.outside.store(m::INSIDE, Ordering::Relaxed);
         s.m.curg.set(ptr::null());
         s.m.p.set(ptr::null());
@@ -498,7 +499,7 @@ fn a_p_on_loan_goes_back_when_the_borrower_begins_a_call() {
                 world::ask(p, attention::SLICE);
             }
             assert!(loan::lend(p, time::now()));
-            assert_eq!(s.m.claim.load(Ordering::Relaxed), claim::lent(p.id));
+            assert_eq!(s.m.hold.get(), Hold::Lent(p.id));
             assert_eq!(p.attention.load(Ordering::Relaxed), 0, "the request is the lender's");
             acquire_p(borrower, p);
             assert_eq!(p.stands_since(), i64::MAX, "the lender's goroutine isn't on it");
@@ -506,7 +507,7 @@ fn a_p_on_loan_goes_back_when_the_borrower_begins_a_call() {
             assert!(loan::give_to_lender(borrower, p));
             assert!(p.is_run_by(s.m));
             assert_eq!(p.stands_since(), since, "the turn is the lender's");
-            assert_eq!(s.m.claim.load(Ordering::Relaxed), claim::NONE);
+            assert_eq!(s.m.hold.get(), Hold::Held);
             let asked = if is_asked { attention::SLICE } else { 0 };
             assert_eq!(p.attention.load(Ordering::Relaxed), asked);
             borrower.p.set(ptr::null());
@@ -521,14 +522,14 @@ fn a_p_that_a_thread_asks_for_something_is_taken_for_good() {
         let p = s.p(0);
         world::ask(p, attention::GANG);
         assert!(take_p(s.rt, p, time::now(), Heir::Taker) == Some(p));
-        assert_eq!(s.m.claim.load(Ordering::Relaxed), claim::TAKEN);
+        assert_eq!(s.m.hold.get(), Hold::Taken);
         assert!(!p.loan.is_open());
         p.attention.store(0, Ordering::Relaxed);
         acquire_p(borrower, p);
         // As the lender, which has noticed.
         borrower.p.set(ptr::null());
         p.pass_to(s.m);
-        s.m.claim.store(claim::NONE, Ordering::Relaxed);
+        s.m.hold.end();
     });
 }
 
@@ -562,18 +563,18 @@ fn a_lender_that_calls_the_library_has_lost_its_p() {
         let p = s.p(0);
         assert!(loan::lend(p, time::now()));
         acquire_p(borrower, p);
-        assert!(!preempt::keep_p(s.m));
-        assert_eq!(s.m.claim.load(Ordering::Relaxed), claim::TAKEN);
+        assert!(s.m.hold.has_lost_p());
+        assert_eq!(s.m.hold.get(), Hold::Taken);
         assert!(!loan::give_to_lender(borrower, p));
         assert!(p.is_run_by(borrower) && !p.loan.is_open());
         // The lender gets another P, lends that, and gets it back: each time while the borrower of the first P is late.
         let other = s.p(1);
-        s.m.claim.store(claim::lent(other.id), Ordering::Relaxed);
+        s.m.hold.lose(Hold::Lent(other.id));
         p.loan.begin(s.m, time::now(), false, i64::MAX);
-        assert!(!loan::give_to_lender(borrower, p), "the other P's borrower has that claim");
+        assert!(!loan::give_to_lender(borrower, p), "that loan is the other P's borrower's");
         assert!(p.is_run_by(borrower));
         s.m.p.set(other.as_ptr());
-        s.m.claim.store(claim::NONE, Ordering::Relaxed);
+        s.m.hold.end();
         p.pass_to(s.m);
         assert!(!preempt::take(p, s.m, PStatus::Idle), "the M has another P");
         p.pass_to(borrower);
@@ -602,7 +603,7 @@ fn an_idle_m_gets_the_p_that_is_taken_for_a_timer_of_another_p() {
         assert_eq!(idle.next_p.swap(ptr::null_mut(), Ordering::Relaxed), p.as_ptr());
         assert!(!node.is_idle_p(p));
 
-        s.m.claim.store(claim::NONE, Ordering::Relaxed);
+        s.m.hold.end();
         s.m.outside.store(m::INSIDE, Ordering::Relaxed);
         s.m.curg.set(ptr::null());
         s.m.p.set(ptr::null());

@@ -5,7 +5,7 @@
 //! the runtime; if it doesn't for a while, a signal stops it, or its P is taken
 //! when it blocks (`preempt`).
 
-use super::blocking;
+use super::call;
 use super::handler;
 use super::hooks;
 use super::netpoll;
@@ -67,7 +67,7 @@ fn show_wanted(yes: bool) {
 /// Whether some P may be asked for something.
 #[inline(always)]
 pub fn any_p_is_asked() -> bool {
-    // As wide as `M::claim`, so that one instruction ORs the two (`boundary::must_answer`).
+    // As wide as `M::hold`, so that one instruction ORs the two (`boundary::must_answer`).
     WANTED.0.load(Ordering::Relaxed) != 0
 }
 
@@ -238,7 +238,7 @@ pub fn give_way(m: MRef, p: PRef) -> bool {
 /// Lets everything run again.
 pub fn start(_: Stopped) {
     let rt = rt();
-    // Also in a call that the caller has announced since: see `blocking::mark`.
+    // Also in a call that the caller has announced since: see `call::mark`.
     let own = m::current().and_then(|m| rt.ps().find(|p| p.is_run_by(m)));
     rt.world.stopping.store(false, Ordering::SeqCst);
     let mut with_work = Vec::new();
@@ -261,7 +261,7 @@ pub fn start(_: Stopped) {
         {
             ask(p, TO_G0);
         }
-        blocking::leave_p_kept_for_stop(m);
+        call::leave_p_kept_for_stop(m);
     }
     for p in with_work {
         start::start_m(rt, p, false);

@@ -6,7 +6,7 @@
 
 use super::embed::{self, GSnapshot};
 use crate::os::{self, heap, time};
-use crate::sched::core::blocking;
+use crate::sched::core::call;
 use crate::sched::types::g::{Status, describe_creator};
 use crate::sched::types::runtime::Visit;
 use core::ffi::CStr;
@@ -63,9 +63,9 @@ pub fn dump(fd: i32) -> i32 {
     // Ids are in the order of the spawns; the order of the descriptors means nothing.
     records.all.sort_unstable_by_key(|record| record.seen.id);
     // The goroutine that reads the other end of a pipe may need the P.
-    blocking::enter();
+    call::enter();
     let error = records.write(&mut Out { fd, line: [0; Out::ROOM], len: 0, error: 0 });
-    blocking::exit();
+    call::exit();
     error
 }
 

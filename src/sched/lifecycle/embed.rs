@@ -12,7 +12,7 @@ use crate::sched::core::preempt;
 use crate::sched::core::registers;
 use crate::sched::core::world;
 use crate::sched::types::g::{G, GRef, Status, flags};
-use crate::sched::types::m::{self, MRef, OUTSIDE, claim};
+use crate::sched::types::m::{self, MRef, OUTSIDE};
 use crate::sched::types::runtime::{Inside, Visit, rt, try_rt};
 use crate::sched::types::task::Newborn;
 use crate::sched::types::waiter::{Parker, Why};
@@ -273,7 +273,7 @@ pub fn for_each(mut f: impl FnMut(&GSnapshot)) {
             None => (sp_at_rest(g, stack), ptr::null()),
         };
         // The goroutine blocks its thread, without having announced it.
-        let blocked = on.is_some_and(|m| claim::is_lost(m.claim.load(Ordering::Acquire)));
+        let blocked = on.is_some_and(|m| m.hold.get().is_lost());
         let status = if blocked { Status::Syscall } else { g.status() };
         let since_is_old = blocked && g.status() != Status::Syscall;
         let seen = GSnapshot::with_status(g, status);

@@ -5,8 +5,8 @@ use super::keys;
 use super::orphans;
 use super::timer_calls;
 use crate::arch::{self, Begin, Place, sanitizer};
-use crate::sched::core::blocking;
 use crate::sched::core::boundary;
+use crate::sched::core::call;
 use crate::sched::core::exceptions;
 use crate::sched::core::gang;
 use crate::sched::core::group;
@@ -129,7 +129,7 @@ fn end_current(mut m: MRef) -> MRef {
 #[inline(never)]
 fn tidy_up(g: GRef) -> MRef {
     // The goroutine, a destructor or the hook may have forgotten to leave a system call.
-    let leave_calls = || while g.syscall_depth.get() > 0 && blocking::exit() == 0 {};
+    let leave_calls = || while g.syscall_depth.get() > 0 && call::exit() == 0 {};
     leave_calls();
     if !g.values.get().is_null() {
         keys::run_destructors(g);

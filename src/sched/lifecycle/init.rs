@@ -332,7 +332,6 @@ impl Runtime {
             warned_thread: AtomicBool::new(false),
             warned_stack: AtomicBool::new(false),
             back_from_call: AtomicBool::new(false),
-            yielding: AtomicU32::new(0),
             created_outside: AtomicU64::new(0),
             next_id: AtomicU64::new(1),
             next_node: AtomicUsize::new(0),

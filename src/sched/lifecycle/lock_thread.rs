@@ -5,7 +5,7 @@
 //! wake them. Therefore one of the library's threads is never locked: a goroutine that wants to lock the last one waits
 //! until another is unlocked.
 
-use crate::sched::core::blocking;
+use crate::sched::core::call;
 use crate::sched::core::park::{self, Block};
 use crate::sched::core::world;
 use crate::sched::types::attention::TO_G0;
@@ -118,7 +118,7 @@ pub fn lock() {
         }
         // The function of `gs_run` stays on its thread too. Goroutines that are pinned there run while it is parked.
         if !stays && let Some(m) = m::on_goroutine() {
-            blocking::find_own_thread(m, g);
+            call::find_own_thread(m, g);
         }
         // The goroutine may be on another thread by now.
         // SAFETY: a goroutine runs this, so this is an M's thread.

@@ -49,7 +49,7 @@ pub fn run_root(create: impl FnOnce(MRef) -> Result<GRef, i32>) -> i32 {
     let root = match create(m) {
         Ok(g) => g,
         Err(e) => {
-            m.in_syscall.store(false, Ordering::Release);
+            m.hold.end();
             // Another thread may have made the M a member of a group that wants threads of `gs_run`.
             group::leave(m);
             rt.runner_leaves(m);
@@ -80,7 +80,7 @@ pub fn run_root(create: impl FnOnce(MRef) -> Result<GRef, i32>) -> i32 {
         None => ready::push_global(Task::goroutine(root), node::priority::NORMAL),
     }
     // Release: pairs with the Acquire of the deadlock watch.
-    m.in_syscall.store(false, Ordering::Release);
+    m.hold.end();
     drop(inside);
     g0::run(m);
     m.give_affinity_back();

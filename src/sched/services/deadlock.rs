@@ -12,7 +12,8 @@ use crate::sched::core::netpoll;
 use crate::sched::core::steal;
 use crate::sched::types::blocked::{self, BLOCKED_CALLS, BLOCKED_THREADS, BLOCKS, blocked_calls};
 use crate::sched::types::g::{G, Status, describe_creator};
-use crate::sched::types::m::{M, claim};
+use crate::sched::types::hold::Hold;
+use crate::sched::types::m::M;
 use crate::sched::types::runtime::{Inside, Ms, Runtime, rt};
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -219,15 +220,16 @@ impl Runtime {
     pub fn any_m_may_bring_work(&self) -> bool {
         // Read before the M's, because a thread is counted out before it is woken.
         let blocked = blocked::blocked_calls();
-        // Acquire: pairs with the Release after the goroutine was queued.
-        let in_call = |m: &M| m.in_syscall.load(Ordering::Acquire);
-        let may = |m: &M| {
-            m.claim.load(Ordering::Acquire) != claim::NONE
-                || !m.pinned.is_empty()
-                || (m.runner.load(Ordering::Relaxed) && m.root_done.load(Ordering::Relaxed))
-        };
         self.ms.with(|Ms { all, .. }| {
-            all.iter().filter(|m| in_call(m)).count() > blocked || all.iter().any(|m| may(m))
+            let mut in_calls = 0;
+            let may = |m: &Box<M>| {
+                let hold = m.hold.get();
+                in_calls += usize::from(hold == Hold::InCall);
+                !matches!(hold, Hold::Held | Hold::InCall)
+                    || !m.pinned.is_empty()
+                    || (m.runner.load(Ordering::Relaxed) && m.root_done.load(Ordering::Relaxed))
+            };
+            all.iter().any(may) || in_calls > blocked
         })
     }
 }

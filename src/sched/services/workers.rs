@@ -4,7 +4,7 @@
 use crate::os::spin::backoff;
 use crate::os::thread::{self, Thread};
 use crate::os::{futex, heap};
-use crate::sched::core::blocking;
+use crate::sched::core::call;
 use crate::sched::core::park::Block;
 use crate::sched::types::runtime::{Runtime, rt};
 use crate::sched::types::waiter::{Parker, Waiter, When, Why};
@@ -55,9 +55,9 @@ impl Workers {
             unsafe { self.lock.unlock() };
             // Starting a thread may wait for locks of the C library, whose owner may wait for a P. The first thread
             // starts the others.
-            blocking::enter();
+            call::enter();
             self.start_one(rt);
-            blocking::exit();
+            call::exit();
             self.lock.lock();
         }
         // The last thread ends only when it finds no job, with the lock held.

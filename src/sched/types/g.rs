@@ -153,10 +153,10 @@ pub struct G {
     /// Calls of `gs_entersyscall` not yet undone.
     pub syscall_depth: Cell<u32>,
     /// How many of its last system calls have lasted so long that its P was taken, at most
-    /// [`blocking::SURE`](crate::sched::core::blocking::SURE).
+    /// [`call::SURE`](crate::sched::core::call::SURE).
     pub long_calls: Cell<u8>,
     /// The CPU time that it has used without a P between two calls, in ns, less an allowance for each call
-    /// ([`without_p`](crate::sched::core::without_p)).
+    /// ([`back_from_call`](crate::sched::core::back_from_call)).
     pub used_without_p: Cell<i32>,
     /// The number of the runtime whose pool the descriptor comes from; known if the goroutine is `shared`.
     pub runtime: Cell<u32>,

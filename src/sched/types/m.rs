@@ -4,6 +4,7 @@ use super::attachment::Attachment;
 use super::cxa::{self, Saved};
 use super::g::{G, GRef};
 use super::group::Group;
+use super::hold::{AtomicHold, Hold};
 use super::hooks::Hooks;
 use super::p::{P, PRef};
 use super::runtime::{Runtime, must_rt, rt};
@@ -44,8 +45,8 @@ pub struct M {
     pub p: RelaxedCell<*const P>,
     /// Whether the user's code runs, with a P or in a system call: see `boundary`.
     pub outside: AtomicU8,
-    /// A [`claim`]: whether another thread takes the M's P away.
-    pub claim: AtomicU32,
+    /// Whether the M has its P and, if not, why.
+    pub hold: AtomicHold,
     /// g0's context at rest, while a goroutine runs.
     pub g0_context: Cell<usize>,
     /// g0's stack; known only when a sanitizer asks for it.
@@ -107,8 +108,6 @@ pub struct M {
     /// The M has no P and is in no pool: it is about to go to sleep, or to take a P. Counted in `Runtime::between`.
     /// Changed by the M, and by the thread that takes it out of its pool.
     is_between: Cell<bool>,
-    /// The M is in a system call or another announced block, or its goroutine goes on without a P after one.
-    pub in_syscall: AtomicBool,
     /// The thread's CPU time when its goroutine last went on without a P after a call, in ns.
     pub went_on_at: Cell<i64>,
     /// The M has had no P since before its present call, or since before it last needed a P: the call didn't lose it.
@@ -193,7 +192,7 @@ impl M {
             curg: RelaxedCell::new(ptr::null()),
             p: RelaxedCell::new(ptr::null()),
             outside: AtomicU8::new(INSIDE),
-            claim: AtomicU32::new(claim::NONE),
+            hold: AtomicHold::new(),
             g0_context: Cell::new(0),
             stack_bounds: Cell::new((0, 0)),
             fiber: Fiber::new(),
@@ -222,7 +221,6 @@ impl M {
             bell: AtomicBell::none(),
             next_p: AtomicPtr::new(ptr::null_mut()),
             is_between: Cell::new(false),
-            in_syscall: AtomicBool::new(false),
             went_on_at: Cell::new(0),
             has_lost_p_before: Cell::new(false),
             calls_without_p: AtomicU32::new(0),
@@ -451,8 +449,8 @@ impl M {
     /// Whether the M's thread is blocked in the user's code, in an announced call or as sysmon has found, so that
     /// goroutines that are bound to the M don't run. May be old when it is read.
     pub fn is_blocked(&self) -> bool {
-        self.in_syscall.load(Ordering::Relaxed)
-            || claim::is_lost(self.claim.load(Ordering::Relaxed))
+        let hold = self.hold.get();
+        hold == Hold::InCall || hold.is_lost()
     }
 
     /// A random number.
@@ -694,45 +692,6 @@ pub fn random_of_thread() -> u32 {
     number
 }
 
-/// Which thread has the P of an M that is outside: values of [`crate::sched::types::m::M::claim`].
-pub mod claim {
-    /// The M has it.
-    pub const NONE: u32 = 0;
-    /// Another thread asks for the P. The first to change this has the P: the asker, to `TAKEN`, or the M, back to
-    /// `NONE`.
-    pub const ASKED: u32 = 1;
-    /// The asker has the P. The M finds out when it comes back.
-    pub const TAKEN: u32 = 2;
-
-    /// The M's goroutine is back from an announced call and has found no P: it goes on without one
-    /// (`core::without_p`). Only the M changes this.
-    pub const WITHOUT_P: u32 = 4;
-
-    /// The low bits of a claim that [`lent`] makes.
-    const LENT: u32 = 3;
-
-    /// Another M has the P with this number on loan. The first to change this has the P: the borrower, which gives it
-    /// back (`NONE`), or the M, which comes back and finds that it has no P (`TAKEN`). With the number a borrower of
-    /// another P can't take this loan for its own.
-    pub const fn lent(p: u16) -> u32 {
-        (p as u32) << 8 | LENT
-    }
-
-    /// The number of the P of a claim that [`lent`] has made.
-    pub fn lent_p(claim: u32) -> Option<usize> {
-        is_lent(claim).then_some((claim >> 8) as usize)
-    }
-
-    pub const fn is_lent(claim: u32) -> bool {
-        claim & 0xff == LENT
-    }
-
-    /// Whether the M, which is in the user's code, has no P.
-    pub const fn is_lost(claim: u32) -> bool {
-        matches!(claim, TAKEN | WITHOUT_P) || is_lent(claim)
-    }
-}
-
 /// Values of [`crate::sched::types::m::M::outside`].
 pub const INSIDE: u8 = 0;
 
@@ -742,6 +701,8 @@ pub const OUTSIDE: u8 = 1;
 pub struct BlockingCall {
     pub f: Blocking,
     pub arg: *mut c_void,
+    /// The function that makes the call returns to the user's code next.
+    pub to_user: bool,
     pub result: *mut c_void,
     /// The goroutine's rounding modes, and errno as the function left it.
     pub fp: FpControl,

@@ -8,6 +8,7 @@ pub mod cxa;
 pub mod g;
 pub mod gang;
 pub mod group;
+pub mod hold;
 pub mod hooks;
 pub mod inspector;
 pub mod loan;

@@ -128,8 +128,6 @@ pub struct Runtime {
 
     /// A goroutine that has returned from a system call may wait in a node's queue.
     pub back_from_call: AtomicBool,
-    /// The number of M's that are back from a call and let other threads run until a P is free.
-    pub yielding: AtomicU32,
     /// How many goroutines threads without a P have spawned.
     pub created_outside: AtomicU64,
     /// See [`Runtime::take_ids`].
@@ -574,7 +572,7 @@ impl Runtime {
         let m = self.add_m(self.any_node())?;
         self.runners.fetch_add(1, Ordering::SeqCst);
         m.runner.store(true, Ordering::Relaxed);
-        m.in_syscall.store(true, Ordering::Relaxed);
+        m.hold.begin_call();
         // Release: a thread that counts this M sees that it is in a call.
         self.m_count.fetch_add(1, Ordering::Release);
         Some(m)

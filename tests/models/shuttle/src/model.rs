@@ -4,7 +4,7 @@ use crate::bursts::Bursts;
 
 use crate::machine;
 use crate::os::{self, c_heap, thread::Thread};
-use crate::sched::core::blocking;
+use crate::sched::core::{blocking, call};
 use crate::sched::core::boundary;
 use crate::sched::core::yielding;
 use crate::sched::lifecycle::init;
@@ -244,16 +244,27 @@ pub fn inside<R>(f: impl FnOnce() -> R) -> R {
 /// Announces a call, as the user's code does.
 pub fn begin_call() {
     machine::keep_boundary();
-    if let Some(_entered) = boundary::Entered::for_call() {
-        blocking::enter();
+    if let Ok(_entered) = boundary::Entered::for_call() {
+        call::enter();
     }
 }
 
 /// Ends what [`begin_call`] has begun. The goroutine may go on without a P.
 pub fn end_call() {
     machine::keep_boundary();
-    let entered = boundary::Entered::new();
-    assert_eq!(blocking::exit_from(&entered), 0);
+    let entered = boundary::Entered::without_giving_way();
+    assert_eq!(call::exit_from(&entered), 0);
+}
+
+/// Sleeps in `gs_blocking`, for this many ns. The goroutine may be without a P before, and afterwards.
+pub fn blocking_call(ns: i64) {
+    unsafe extern "C" fn sleep(ns: *mut core::ffi::c_void) -> *mut core::ffi::c_void {
+        machine::sleep(ns as i64);
+        ns
+    }
+    machine::keep_boundary();
+    // SAFETY: `sleep` takes a number.
+    unsafe { blocking::call_from_user(sleep, core::ptr::without_provenance_mut(ns as usize)) };
 }
 
 /// Calls a function of the library that needs no P, such as `gs_chan_take`.

@@ -5,7 +5,7 @@ use shuttle_models::io::want::Want;
 use shuttle_models::io::{table, wait};
 use shuttle_models::model::{Count, Plain, check, go, in_runtime};
 use shuttle_models::os::file::FileKind;
-use shuttle_models::sched::core::blocking;
+use shuttle_models::sched::core::call;
 use shuttle_models::sched::core::park::{self, FOREVER};
 use shuttle_models::sched::types::waiter;
 use shuttle_models::{os, poll};
@@ -186,9 +186,9 @@ fn a_p_that_is_run_while_an_m_sleeps_in_its_instance() {
                 // Whoever comes back takes an idle P and leaves its M asleep.
                 go(|| {
                     for _ in 0..3 {
-                        blocking::enter();
+                        call::enter();
                         os::time::sleep(200_000);
-                        blocking::exit();
+                        call::exit();
                     }
                 });
             }
@@ -222,12 +222,12 @@ fn a_p_that_a_system_call_has_left_is_watched() {
                 // and no thread attends to it.
                 go(move || {
                     for n in 1..=3 {
-                        blocking::enter();
+                        call::enter();
                         poll::write(fd, 1);
                         while called.get() < n {
                             os::time::sleep(500_000);
                         }
-                        blocking::exit();
+                        call::exit();
                     }
                 });
             });

@@ -5,7 +5,7 @@
 use shuttle_models::machine;
 use shuttle_models::model::{Count, Plain, check, go, go_in_group, in_runtime, inside, yield_now};
 use shuttle_models::os;
-use shuttle_models::sched::core::blocking;
+use shuttle_models::sched::core::call;
 use shuttle_models::sched::core::group;
 use shuttle_models::sched::core::hooks;
 use shuttle_models::sched::core::park;
@@ -168,9 +168,9 @@ fn interpret(steps: usize) {
                 let _ = inside(|| park::sleep_until(until, waiter::Why::Sleep));
             }
             _ => {
-                inside(blocking::enter);
+                inside(call::enter);
                 os::time::sleep(1_000);
-                inside(blocking::exit);
+                inside(call::exit);
             }
         }
         inside(step);
@@ -228,9 +228,9 @@ fn members_stay(procs: usize, size: usize, with_the_hooks: bool) {
                 for _ in 0..2 {
                     inside(yield_now);
                     assert_eq!(me(), here);
-                    inside(blocking::enter);
+                    inside(call::enter);
                     os::time::sleep(1_000);
-                    inside(blocking::exit);
+                    inside(call::exit);
                     assert_eq!(me(), here);
                 }
                 count.add(1);

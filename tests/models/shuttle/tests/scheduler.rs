@@ -4,7 +4,7 @@ use shuttle_models::model::{
     Alone, Count, Owners, Plain, actor, body, check, go, go_in_gang, go_referenced, in_runtime,
     yield_now,
 };
-use shuttle_models::sched::core::blocking;
+use shuttle_models::sched::core::{blocking, call};
 use shuttle_models::sched::core::boundary;
 use shuttle_models::sched::core::gang;
 use shuttle_models::sched::core::park;
@@ -118,13 +118,13 @@ fn a_p_has_one_owner_though_system_calls_take_and_leave_it() {
                     owners.visit();
                     for round in 0..2 {
                         match i + round {
-                            2 => blocking::enter_block(),
-                            _ => blocking::enter(),
+                            2 => call::enter_block(),
+                            _ => call::enter(),
                         };
                         if i % 2 == 0 {
                             os::time::sleep(50_000);
                         }
-                        assert_eq!(blocking::exit(), 0);
+                        assert_eq!(call::exit(), 0);
                         owners.visit();
                     }
                     count.add(1);
@@ -146,9 +146,9 @@ fn a_p_goes_to_sysmon_or_back_to_its_thread_when_a_call_ends() {
                 let owners = owners.clone();
                 go(move || {
                     for round in 1..4 {
-                        blocking::enter();
+                        call::enter();
                         os::time::sleep(i * 20_000 + round * 10_000);
-                        assert_eq!(blocking::exit(), 0);
+                        assert_eq!(call::exit(), 0);
                         owners.visit();
                     }
                 });
@@ -240,11 +240,11 @@ fn a_p_passes_from_call_to_call_while_it_is_taken_from_those_that_block() {
                     for round in 0..3 {
                         let inside = boundary::Entered::new();
                         owners.visit();
-                        blocking::enter();
+                        call::enter();
                         drop(inside);
                         os::time::sleep(10_000 * (i + round));
                         let inside = boundary::Entered::new();
-                        assert_eq!(blocking::exit(), 0);
+                        assert_eq!(call::exit(), 0);
                         owners.visit();
                         drop(inside);
                     }
@@ -280,9 +280,9 @@ fn an_event_takes_a_p_from_a_call_while_other_calls_begin_and_end() {
                     let owners = owners.clone();
                     go(move || {
                         for round in 1..4 {
-                            blocking::enter();
+                            call::enter();
                             os::time::sleep(i * 20_000 + round * 10_000);
-                            assert_eq!(blocking::exit(), 0);
+                            assert_eq!(call::exit(), 0);
                             owners.visit();
                         }
                     });
@@ -317,13 +317,13 @@ fn work_is_done_though_the_p_is_handed_off_just_then() {
         in_runtime(1, 1, || {
             let done = count.clone();
             go(move || {
-                blocking::enter_block();
+                call::enter_block();
                 let patience = os::time::now() + 1_000_000_000;
                 while done.get() == 0 {
                     assert!(os::time::now() < patience, "the work waits for a P that is idle");
                     os::time::sleep(1_000_000);
                 }
-                assert_eq!(blocking::exit(), 0);
+                assert_eq!(call::exit(), 0);
             });
             from_outside(1, &count);
         });
@@ -339,8 +339,8 @@ fn a_stopped_world_stands_still() {
             let runs = still.clone();
             go(move || {
                 for _ in 0..3 {
-                    blocking::enter();
-                    assert_eq!(blocking::exit(), 0);
+                    call::enter();
+                    assert_eq!(call::exit(), 0);
                     runs.look();
                 }
             });
@@ -364,8 +364,8 @@ fn stopping_the_world_leaves_no_p_with_two_owners_and_none_without() {
                 let (owners, count) = (owners.clone(), count.clone());
                 go(move || {
                     owners.visit();
-                    blocking::enter();
-                    blocking::exit();
+                    call::enter();
+                    call::exit();
                     owners.visit();
                     yield_now();
                     owners.visit();
@@ -408,8 +408,8 @@ fn a_node_loses_its_ps(gets_them_back: bool) {
                     inner.add(1);
                 });
                 gate.pass();
-                blocking::enter();
-                blocking::exit();
+                call::enter();
+                call::exit();
                 count.add(1);
             });
         }
@@ -446,8 +446,8 @@ fn two_goroutines_stop_the_world_one_after_the_other() {
             let owners = owners.clone();
             go(move || {
                 owners.visit();
-                blocking::enter();
-                blocking::exit();
+                call::enter();
+                call::exit();
                 owners.visit();
             });
         });
@@ -605,9 +605,9 @@ fn timers_are_watched_although_their_watcher_blocks() {
         in_runtime(3, 1, || {
             let gate = Gate::new();
             let block = |gate: Arc<Gate>| {
-                assert_eq!(blocking::enter_block(), 0);
+                assert_eq!(call::enter_block(), 0);
                 gate.pass();
-                assert_eq!(blocking::exit(), 0);
+                assert_eq!(call::exit(), 0);
             };
             let (open, count) = (gate.clone(), woken.clone());
             go(move || {
@@ -642,8 +642,8 @@ fn a_locked_goroutine_runs_on_its_own_thread_only() {
                     let thread = os::thread::id();
                     yield_now();
                     assert_eq!(os::thread::id(), thread);
-                    blocking::enter();
-                    blocking::exit();
+                    call::enter();
+                    call::exit();
                     assert_eq!(os::thread::id(), thread);
                     if count.get() == 0 {
                         assert_eq!(lock_thread::unlock(), 0);

@@ -6,13 +6,13 @@ use shuttle_models::chan::{Chan, Op};
 use shuttle_models::io::want::Want;
 use shuttle_models::io::{table, wait};
 use shuttle_models::model::{
-    Alone, Count, Owners, Plain, allocate, begin_call, block, body, call_without_need_of_p, check,
+    Alone, Count, Owners, Plain, allocate, begin_call, block, blocking_call, body, call_without_need_of_p, check,
     end_call, fault, fork, fork_and_look, go, go_in_group, go_pinned, in_runtime,
     in_runtime_with_threads, inside, prepare_preemption, user_code, yield_now,
 };
 use shuttle_models::os;
 use shuttle_models::poll;
-use shuttle_models::sched::core::blocking;
+use shuttle_models::sched::core::call;
 use shuttle_models::sched::core::events;
 use shuttle_models::sched::core::group;
 use shuttle_models::sched::core::park;
@@ -372,8 +372,8 @@ fn calls_without_a_p(procs: usize) {
         for i in 0..3 {
             let (o, e, t) = (owners.clone(), ends.clone(), turns.clone());
             go(move || {
-                for _ in 0..3 {
-                    call(5_000);
+                for round in 0..3 {
+                    if (i + round) % 3 == 0 { blocking_call(5_000) } else { call(5_000) }
                     check_that_world_runs(&t);
                     user_code();
                     call_without_need_of_p();
@@ -828,8 +828,8 @@ fn events_take_ps_from_goroutines_in_the_users_code() {
     check(2000, || events_take_ps(2));
 }
 
-/// Goroutines that are back from calls take P's from goroutines that compute or block without a word. Third parties take
-/// the same P's, for calls, for events and because they are blocked, and a thread stops the world.
+/// Goroutines are back from calls while others compute or block without a word. Third parties take P's, for calls, for
+/// events and because they are blocked, and a thread stops the world.
 fn back_from_calls(procs: usize) {
     let (owners, ends) = (Arc::new(Owners::default()), Arc::new(Count::default()));
     in_runtime(procs, 1, || {
@@ -850,17 +850,17 @@ fn back_from_calls(procs: usize) {
 }
 
 #[test]
-fn one_that_is_back_from_a_call_takes_the_only_p_from_one_that_computes() {
+fn a_goroutine_is_back_from_a_call_while_another_has_the_only_p() {
     check(2000, || back_from_calls(1));
 }
 
 #[test]
-fn those_that_are_back_from_calls_take_ps_from_those_that_compute() {
+fn goroutines_are_back_from_calls_while_others_have_all_ps() {
     check(2000, || back_from_calls(2));
 }
 
-/// Goroutines borrow P's from goroutines that compute, and give them back when they begin their next call, while the lenders
-/// call the library. Third parties take the same P's, and a thread stops the world.
+/// Timers borrow P's from goroutines that compute. The timers' goroutines give them back when they begin a call, while the
+/// lenders call the library. Third parties take the same P's, and a thread stops the world.
 fn loans(procs: usize) {
     let (owners, ends) = (Arc::new(Owners::default()), Arc::new(Count::default()));
     in_runtime(procs, 1, || {
@@ -868,7 +868,8 @@ fn loans(procs: usize) {
         for _ in 0..procs {
             let (o, e) = (owners.clone(), ends.clone());
             go(move || {
-                for _ in 0..6 {
+                for _ in 0..4 {
+                    let _ = inside(|| park::sleep_until(os::time::now() + 3_000, Why::Sleep));
                     call(2_000);
                     inside(|| o.visit());
                 }
@@ -884,8 +885,8 @@ fn loans(procs: usize) {
             });
         }
         let others = [
-            play_sysmon(30, &[Look::Stands]),
-            play_sysmon(8, &[Look::Stands, Look::Stands, Look::Blocks, Look::Strays]),
+            play_sysmon(30, &[Look::Stands, Look::Events]),
+            play_sysmon(8, &[Look::Stands, Look::Events, Look::Blocks, Look::Strays]),
             stopper(15_000, &owners),
         ];
         others.into_iter().for_each(Plain::join);
@@ -1044,11 +1045,11 @@ fn a_member_goes_to_sleep(procs: usize) {
         let (b, r) = (begun.clone(), ran.clone());
         go_in_group(group, 0, move || {
             b.add(1);
-            inside(blocking::enter);
+            inside(call::enter);
             while r.get() == 0 {
                 os::time::sleep(2_000);
             }
-            assert_eq!(inside(blocking::exit), 0);
+            assert_eq!(inside(call::exit), 0);
         });
         let b = begun.clone();
         go_in_group(group, 0, move || {
