@@ -1,4 +1,89 @@
-//! Code that depends on the CPU: one file for each CPU, all with the same items.
+//! Code that depends on the CPU: one file for each CPU, all with the items below.
+//!
+//! [`sanitizer`] and [`tsan`] don't depend on the CPU. They are here because each switch between
+//! stacks calls them.
+//!
+//! # What a CPU's file provides
+//!
+//! A *context* is a flow of control with a stack of its own: a goroutine, or g0. A context *at
+//! rest* has switched away, and is named by one non-zero word. Only the CPU's file knows what lies
+//! behind the word. Rooms above use nothing else of the CPU: no other file has `asm!` or names a
+//! register.
+//!
+//! The switch:
+//!
+//! - `Words`: `[usize; 3]`. They travel in the registers of a function's first three arguments.
+//! - `Place`: Memory for a context at rest, in the frame of the function that switches.
+//! - `Place::note_modes`, `modes`: Notes the floating-point modes before the switch, and gives
+//!   them back.
+//! - `switch`: Saves the context, stores its word in `*save`, resumes `to` with `words`.
+//!   Returns with the words of the context that switches back. Preserves what a call preserves.
+//!   `*save` is stored before the other stack is in use. Always inlined, and without a call.
+//! - `FpControl`: Modes that calls preserve (rounding, exceptions), without status flags; `==`,
+//!   `current`, `load`.
+//! - `lowest_in_use`: Lowest address that a context at rest uses on its stack, saved registers
+//!   included. A collector scans from there.
+//!
+//! Beginning and end of a goroutine:
+//!
+//! - `Begin`: Function and argument: two words that C returns in registers.
+//! - `set_body`: Stores `begin` and `end`. Called before the first goroutine is made.
+//! - `prepare`: Makes a context on an empty stack. Resumed, it calls `begin(words)`, then the
+//!   function with its argument, then `end()`; if `end` returns, the next function with its
+//!   argument, and so on.
+//! - `restart`: Empties the running stack and goes on with a function and its argument, as
+//!   after `begin`.
+//! - `prepare_call`: Makes a context on an empty stack. Resumed with `[arg, f, 0]`, it calls
+//!   `f(arg)`, which never returns.
+//!
+//! The outermost frame says in its CFI that it has no caller (`.cfi_undefined` of the return
+//! address), and ends the chain of frame pointers. No Rust frame is between it and the user's
+//! function.
+//!
+//! Entries from the user's code, all macros for the body of a naked function:
+//!
+//! - `with_return_address!(n, f)`: Calls `f` with the function's `n` (1 to 5) arguments and the
+//!   return address.
+//! - `resumable!(n, f)`: As `with_return_address!`, through `call_resumable`.
+//! - `call_resumable`: The one place that calls functions that switch. Returns by an indirect
+//!   jump where a return would be mispredicted (`src/sched/core/PARKING.md`, "Returns"). A
+//!   plain return is correct too.
+//! - `with_seventh_argument!(f)`: Calls `f` with the first seven words of the arguments of a C
+//!   function with `...`.
+//!
+//! Signals:
+//!
+//! - `RED_ZONE`: Bytes below the stack pointer that a function may use; 0 if the ABI has none.
+//! - `kept_registers`: The registers that calls preserve, for a collector.
+//! - `interrupted_sp`, `was_on_alternate_stack`: Read a handler's `ucontext_t`.
+//! - `signal_handler!(entry, handler)`: Defines `entry`, which calls `handler` with a fourth
+//!   argument: whether the kernel has called `entry`.
+//! - `call_handler`: Calls a handler on another stack. Its CFI leads back to the stack of the
+//!   caller.
+//!
+//! Thread-local storage, and symbols of other objects:
+//!
+//! - `tls_get`, `tls_set`: One word for each thread. Neither address nor value is kept over a
+//!   switch, because a goroutine may resume on another thread.
+//! - `tls_generation`, `tls_slot`, `TlsSlot`: The thread's vector of blocks, as glibc lays it
+//!   out for this CPU.
+//! - `address_of_preempt_word`, `address_of_cxa_get_globals`: Addresses from the global offset
+//!   table; the second is null if no object has the symbol.
+//!
+//! Others: `prefetch`, `prefetch_to_write`, `prefetch_lines` (hints); `system_call` (leaves errno
+//! alone); `valgrind_register`, `valgrind_forget` (requests that do nothing without Valgrind).
+//!
+//! # What differs on aarch64
+//!
+//! - Calls preserve x19 to x29 and the low halves of v8 to v15, and the modes of FPCR. `switch`
+//!   saves by hand those that `asm!` can't declare clobbered (x19, x29), sp and the address to
+//!   resume at.
+//! - The return address is in x30, not on the stack: `with_return_address!` copies x30.
+//! - `Words` are x0 to x2, `Begin` is x0 and x1. The seventh argument is in x6, so
+//!   `with_seventh_argument!` is a jump.
+//! - sp is always 16-byte aligned. There is no red zone.
+//! - The kernel calls a handler with sp at the `siginfo_t`, and the `ucontext_t` is above.
+//! - The thread pointer is TPIDR_EL0. The vector's address is the first word there.
 
 pub mod sanitizer;
 pub mod tsan;
@@ -8,4 +93,6 @@ mod x86_64;
 pub use x86_64::*;
 
 #[cfg(not(target_arch = "x86_64"))]
-compile_error!("libgosched has no context switch for this CPU yet: see src/arch/x86_64.rs");
+compile_error!(
+    "libgosched has no context switch for this CPU yet: src/arch/mod.rs lists what it needs"
+);

@@ -1,9 +1,132 @@
-//! x86-64, System V ABI: the context switch, the first frame of a goroutine and
-//! the thread-local slot.
+//! x86-64 on Linux, System V ABI. [`super`] states the interface that this file implements.
 //!
-//! A context at rest is the address of a [`Context`], which lies in the frame of the function that has switched away.
-//! That function saves all registers that are not in the `Context`. A new goroutine gets a `Context` at the upper end
-//! of its stack that resumes in `start`, so that one switch serves both.
+//! # Registers
+//!
+//! A context at rest is named by the address of its [`Context`]. The `Context` lies on the
+//! context's own stack, in the frame of the function that has switched away.
+//!
+//! ```text
+//!   registers            saved by    in        because
+//!   rsp, rip             switch      Context   a switch changes them
+//!   rbx, rbp             switch      Context   calls preserve them, but LLVM reserves them: asm!
+//!                                              can't declare them clobbered
+//!   r12 to r15           compiler    frame     calls preserve them; declared clobbered, so that
+//!                                              only those in use are saved
+//!   all other integer    compiler    frame     calls don't preserve them: only live values are
+//!   and vector registers                       saved
+//!   MXCSR, x87 control   note_modes  Context   calls preserve the modes (rounding, exceptions)
+//!   flags                not saved             calls don't preserve them
+//!   fs                   not saved             the thread pointer belongs to the thread
+//! ```
+//!
+//! The three words of a switch travel in rdi, rsi and rdx, the registers of a function's first
+//! arguments.
+//!
+//! # Stacks
+//!
+//! Addresses decrease downwards in each drawing.
+//!
+//! A new goroutine's stack, as [`prepare`] leaves it:
+//!
+//! ```text
+//!   top   +-------------------------+  16-byte aligned
+//!         | fp    MXCSR, x87 word   |  start's first call puts its return address here
+//!         | pc    start             |
+//!         | rbx   0                 |
+//!         | rbp   0                 |
+//!         | sp    top               |  <- context at rest
+//!         +-------------------------+
+//!         |                         |
+//!         ~ not in use              ~
+//!         |                         |
+//!         +-------------------------+
+//!         | guard                   |
+//!         +-------------------------+
+//! ```
+//!
+//! A goroutine at rest in a call such as `gs_chan_recv`, which is made with [`resumable`]:
+//!
+//! ```text
+//!   top   +-------------------------+
+//!         | return address in run   |
+//!         +-------------------------+
+//!         | frames of the user's    |
+//!         ~ code                    ~
+//!         | return address there    |
+//!         +-------------------------+
+//!         | 8 bytes of alignment    |  frame of call_resumable
+//!         | return address there    |
+//!         +-------------------------+
+//!         | frames of the library   |
+//!         ~                         ~
+//!         +-------------------------+
+//!         | callee-saved registers  |  frame of the function that switches
+//!         | that it uses, locals    |
+//!         |  +-------------------+  |
+//!         |  | fp                |  |
+//!         |  | pc    label 2     |  |
+//!         |  | rbx               |  |
+//!         |  | rbp               |  |
+//!         |  | sp    (below)     |  |  <- context at rest
+//!         |  +-------------------+  |
+//!         | locals                  |
+//!   sp    +-------------------------+
+//!         | not in use              |
+//! ```
+//!
+//! Where the `Context` lies in the frame is the compiler's choice. A new goroutine's `Context` is
+//! below its `sp`, any other is above. [`lowest_in_use`] returns the lower of the two.
+//!
+//! # A switch, there and back
+//!
+//! ```text
+//!   A's stack                                          B's stack
+//!   switch(&a, b, words)                               at rest, b = &Context of B
+//!     rsp, rbp, rbx, label 2 -> Context of A
+//!     a = &Context of A
+//!     Context of B -> modes, rbp, rbx, rsp
+//!     jmp pc of B  ------ words: rdi, rsi, rdx ---->   label 2 (start, if B is new)
+//!                                                      calls A's commit, runs B
+//!   at rest                                            switch(&b, a, words)
+//!                                                        rsp, rbp, rbx, label 2 -> Context of B
+//!                                                        b = &Context of B
+//!                                                        Context of A -> modes, rbp, rbx, rsp
+//!   label 2        <---- words: rdi, rsi, rdx --------   jmp pc of A
+//!   calls B's commit, runs A                           at rest
+//! ```
+//!
+//! The context that resumes A need not be B, and need not run on the thread that A left.
+//!
+//! # A goroutine's beginning and end
+//!
+//! ```text
+//!   switch --> start:  call begin(words)          returns f in rax, arg in rdx
+//!                      jmp  run
+//!   restart -> run:    call f(arg)                rsp = top; f is the goroutine's function
+//!                      call call_resumable        which calls end()
+//!                        |  end switches away for ever:  the stack is free
+//!                        `- end returns f, arg:          the next goroutine, on this stack
+//!                      jmp  run
+//! ```
+//!
+//! # Frames that an unwinder sees
+//!
+//! ```text
+//!   innermost   switch_away, park, ...       the compiler's CFI
+//!               call_resumable               CFA = rsp + 16: its caller is the user's code
+//!               the user's code
+//!               the goroutine's function
+//!   outermost   run                          rip undefined: no caller
+//! ```
+//!
+//! - `gs_chan_recv` and its like have no frame: they jump to `call_resumable`.
+//! - Other outermost frames, also with rip undefined: [`start`] while `begin` runs; [`call_first`]
+//!   on the g0 of an attached thread.
+//! - `run` calls the goroutine's function itself, without a Rust frame in between. So the search
+//!   for a C++ exception's handler reaches the end of the stack, and `std::terminate` is called.
+//! - Unwinders that follow frame pointers (perf) stop at the outermost frame, which has rbp = 0.
+//! - Between the load of rsp in [`switch`] and the jump, the CFI describes A's frame while rsp is
+//!   B's. No call is made there; only a sampling profiler can see the wrong stack.
 
 use crate::atomic::AtomicU32;
 use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
@@ -13,243 +136,20 @@ use core::mem::{MaybeUninit, offset_of};
 use core::ops::Range;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-/// What a context at rest has saved on its stack.
+// Contexts.
+
+/// The registers of a context at rest that [`switch`] saves by hand.
 #[repr(C)]
 struct Context {
     sp: usize,
     rbp: usize,
     rbx: usize,
-    /// Where it resumes.
+    /// Address at which the context resumes.
     pc: usize,
     fp: FpControl,
 }
 
-/// What a context that is left passes to the context that runs next. Only the caller knows the meaning.
-pub type Words = [usize; 3];
-
-/// Where a context will be at rest: in the frame of the function that switches away.
-pub struct Place(MaybeUninit<Context>);
-
-impl Place {
-    #[inline(always)]
-    pub fn new() -> Place {
-        Place(MaybeUninit::uninit())
-    }
-
-    /// Notes the rounding modes of the running code, for [`switch`]. Called well before the switch: the processor knows
-    /// the modes only when all earlier instructions are done, and a switch that read them at once would wait for that.
-    #[inline(always)]
-    pub fn note_modes(&mut self) {
-        // SAFETY: both instructions store into a field of this value.
-        unsafe {
-            asm!(
-                "stmxcsr [{fp}]",
-                "fnstcw [{fp} + 4]",
-                fp = in(reg) &raw mut (*self.0.as_mut_ptr()).fp,
-                options(nostack),
-            );
-        }
-    }
-
-    /// The modes that [`Place::note_modes`] has noted.
-    ///
-    /// # Safety
-    /// [`Place::note_modes`] has noted them.
-    #[inline(always)]
-    pub unsafe fn modes(&self) -> FpControl {
-        // SAFETY: the modes are noted, as the caller says. Each is read as wide as it was written: a wider load would
-        // wait until the stores are done.
-        let (mxcsr, x87) = unsafe {
-            let fp = &raw const (*self.0.as_ptr()).fp;
-            ((&raw const (*fp).mxcsr).read_volatile(), (&raw const (*fp).x87).read_volatile())
-        };
-        // The exception flags are no modes: they must not make two equal modes differ.
-        FpControl { mxcsr: mxcsr & !0x3f, x87 }
-    }
-}
-
-/// Saves the running context in `here`, stores the address of the saved context in `*save` and resumes the context at
-/// rest `to`, which gets `words`. Returns when another context switches back, with the words of that context.
-///
-/// The switch is no call, and ends in a jump. A call would push its return address onto the processor's stack of return
-/// addresses, and the jump would not pop it, so every return after the switch would be predicted wrongly. Without a
-/// call, two goroutines that wait at the same depth even have the right predictions. The compiler saves the other
-/// registers that it needs; it won't let rbp and rbx be named. The rounding modes are loaded only when they differ,
-/// because loading them drains the pipeline on some processors. The words stay in the registers of a function's first
-/// arguments, so that `start` can pass them on.
-///
-/// # Safety
-/// `to` is a context at rest that no other thread resumes; `save` is writable and
-/// stays so until then; `here` knows the modes.
-#[inline(always)]
-pub unsafe fn switch(save: *mut usize, to: usize, words: Words, here: &mut Place) -> Words {
-    let [mut first, mut second, mut third] = words;
-    // SAFETY: `to` is at rest and `save` writable, as the caller says; the context that switches
-    // back restores the stack and frame pointers.
-    unsafe {
-        asm!(
-            "mov [r10 + {sp}], rsp",
-            "mov [r10 + {rbp}], rbp",
-            "mov [r10 + {rbx}], rbx",
-            "lea rax, [rip + 2f]",
-            "mov [r10 + {pc}], rax",
-            "mov [r8], r10",
-            "mov eax, [r10 + {fp}]",
-            "movzx ecx, word ptr [r10 + {fp} + 4]",
-            "mov rsp, [r9 + {sp}]",
-            "mov rbp, [r9 + {rbp}]",
-            "mov rbx, [r9 + {rbx}]",
-            "cmp eax, [r9 + {fp}]",
-            "jne 4f",
-            "3:",
-            "cmp cx, [r9 + {fp} + 4]",
-            "jne 5f",
-            "jmp [r9 + {pc}]",
-            "4:",
-            "ldmxcsr [r9 + {fp}]",
-            "jmp 3b",
-            "5:",
-            "fldcw [r9 + {fp} + 4]",
-            "jmp [r9 + {pc}]",
-            "2:",
-            sp = const offset_of!(Context, sp),
-            rbp = const offset_of!(Context, rbp),
-            rbx = const offset_of!(Context, rbx),
-            pc = const offset_of!(Context, pc),
-            fp = const offset_of!(Context, fp),
-            inout("rdi") first,
-            inout("rsi") second,
-            inout("rdx") third,
-            inout("r8") save => _,
-            inout("r9") to => _,
-            inout("r10") here.0.as_mut_ptr() => _,
-            out("r12") _,
-            out("r13") _,
-            out("r14") _,
-            out("r15") _,
-            clobber_abi("sysv64"),
-        );
-    }
-    [first, second, third]
-}
-
-/// Prefetches the cache line of an address, valid or not.
-#[inline(always)]
-pub fn prefetch(at: usize) {
-    // SAFETY: the instruction never faults.
-    unsafe { _mm_prefetch::<_MM_HINT_T0>(at as *const i8) };
-}
-
-/// Prefetches the cache line of an address that will be written, so that no other CPU has the line then.
-#[inline(always)]
-pub fn prefetch_to_write(at: usize) {
-    // SAFETY: the instruction never faults; a processor that doesn't know it does nothing.
-    unsafe { asm!("prefetchw [{0}]", in(reg) at, options(nostack, preserves_flags, readonly)) };
-}
-
-/// As [`prefetch`], for these cache lines, counted from the line of the address.
-#[inline(always)]
-pub fn prefetch_lines(at: usize, lines: Range<usize>) {
-    lines.for_each(|line| prefetch(at.wrapping_add(64 * line)));
-}
-
-/// The lowest address in use on the stack of a context at rest.
-///
-/// # Safety
-/// `context` is at rest, and no thread resumes it meanwhile.
-pub unsafe fn lowest_in_use(context: usize) -> usize {
-    // SAFETY: the context is at rest and stays so, as the caller says.
-    context.min(unsafe { (*(context as *const Context)).sp })
-}
-
-/// Function and argument of the goroutine that begins on this stack now: two words, which [`run`] expects in registers.
-/// [`call_resumable`] takes the second word for a return address, which costs a wrong prediction at most.
-#[repr(C)]
-pub struct Begin {
-    pub f: unsafe extern "C" fn(*mut c_void),
-    pub arg: *mut c_void,
-}
-
-/// The addresses that [`set_body`] was given. Atomics of `std`, because assembly reads them, and a model's atomics have
-/// another layout.
-static BODY: [std::sync::atomic::AtomicUsize; 2] =
-    [const { std::sync::atomic::AtomicUsize::new(0) }; 2];
-
-/// Sets what every goroutine calls before and after its function. `begin` gets the words of the switch and gives
-/// function and argument. `end` returns only when another new goroutine begins on the same stack, and gives that
-/// goroutine's function and argument. Called before the first goroutine is made, always with the same two functions.
-pub fn set_body(
-    begin: unsafe extern "C" fn(usize, usize, usize) -> Begin,
-    end: extern "C" fn() -> Begin,
-) {
-    let [first, last] = &BODY;
-    first.store(begin as *const () as usize, std::sync::atomic::Ordering::Relaxed);
-    last.store(end as *const () as usize, std::sync::atomic::Ordering::Relaxed);
-}
-
-/// Where a new goroutine begins: see [`set_body`].
-///
-/// The function is called from here and not from Rust, so nothing lies between
-/// the user's code and the end of the stack: an unwinder that looks for a
-/// handler finds none and reports it (`std::terminate` for a C++ exception).
-#[unsafe(naked)]
-unsafe extern "C" fn start() {
-    naked_asm!(
-        ".cfi_startproc",
-        ".cfi_undefined rip",
-        ".cfi_undefined rbp",
-        "xor ebp, ebp",
-        "call qword ptr [rip + {body}]",
-        "jmp {run}",
-        ".cfi_endproc",
-        body = sym BODY,
-        run = sym run,
-    )
-}
-
-/// The rest of [`start`], with the function in rax and its argument in rdx.
-#[unsafe(naked)]
-unsafe extern "C" fn run() {
-    naked_asm!(
-        ".cfi_startproc",
-        ".cfi_undefined rip",
-        ".cfi_undefined rbp",
-        "2:",
-        "mov rdi, rdx",
-        "call rax",
-        "mov rax, qword ptr [rip + {body} + 8]",
-        "call {resumable}",
-        "jmp 2b",
-        ".cfi_endproc",
-        body = sym BODY,
-        resumable = sym call_resumable,
-    )
-}
-
-/// Leaves all frames of the running goroutine and starts the next one on the
-/// same stack, whose upper end is `top`, with this function and argument.
-///
-/// # Safety
-/// Nothing on the stack is used any more; `top` is its upper end.
-#[unsafe(naked)]
-pub unsafe extern "C" fn restart(
-    top: usize,
-    f: unsafe extern "C" fn(*mut c_void),
-    arg: *mut c_void,
-) -> ! {
-    naked_asm!(
-        ".cfi_startproc",
-        ".cfi_undefined rip",
-        "mov rsp, rdi",
-        "mov rax, rsi",
-        "xor ebp, ebp",
-        "jmp {run}",
-        ".cfi_endproc",
-        run = sym run,
-    )
-}
-
-/// The rounding modes of SSE and x87, as a context at rest keeps them.
+/// Rounding and exception modes of SSE and x87.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct FpControl {
@@ -276,7 +176,175 @@ impl FpControl {
     }
 }
 
-/// Makes the context at rest of a new goroutine at the upper end of its stack.
+/// What a context that is left passes to the context that runs next. Only the caller knows the
+/// meaning.
+pub type Words = [usize; 3];
+
+/// Memory for a context's [`Context`], in the frame of the function that switches away.
+pub struct Place(MaybeUninit<Context>);
+
+impl Place {
+    #[inline(always)]
+    pub fn new() -> Place {
+        Place(MaybeUninit::uninit())
+    }
+
+    /// Notes the modes of the running code, for [`switch`]. Called well before the switch: the
+    /// processor knows the modes only when all earlier instructions are done, and a switch that
+    /// read them at once would wait for that.
+    #[inline(always)]
+    pub fn note_modes(&mut self) {
+        // SAFETY: both instructions store into a field of this value.
+        unsafe {
+            asm!(
+                "stmxcsr [{fp}]",
+                "fnstcw [{fp} + 4]",
+                fp = in(reg) &raw mut (*self.0.as_mut_ptr()).fp,
+                options(nostack),
+            );
+        }
+    }
+
+    /// The modes that [`Place::note_modes`] has noted.
+    ///
+    /// # Safety
+    /// [`Place::note_modes`] has noted them.
+    #[inline(always)]
+    pub unsafe fn modes(&self) -> FpControl {
+        // SAFETY: the modes are noted, as the caller says. Each is read as wide as it was written:
+        // a wider load would wait until the stores are done.
+        let (mxcsr, x87) = unsafe {
+            let fp = &raw const (*self.0.as_ptr()).fp;
+            ((&raw const (*fp).mxcsr).read_volatile(), (&raw const (*fp).x87).read_volatile())
+        };
+        // Without the exception flags: they are status, and two equal modes must compare equal.
+        FpControl { mxcsr: mxcsr & !0x3f, x87 }
+    }
+}
+
+/// Lowest address in use on the stack of a context at rest.
+///
+/// # Safety
+/// `context` is at rest, and no thread resumes it meanwhile.
+pub unsafe fn lowest_in_use(context: usize) -> usize {
+    // SAFETY: the context is at rest and stays so, as the caller says.
+    context.min(unsafe { (*(context as *const Context)).sp })
+}
+
+/// Saves the running context in `here`, stores the address of the saved context in `*save` and
+/// resumes the context at rest `to`, which gets `words`. Returns when another context switches
+/// back, with the words of that context.
+///
+/// Inlined, and without a call: a call would push its return address onto the processor's stack of
+/// return addresses, the jump at the end would not pop it, and each later return would be
+/// predicted wrongly. Without a call, two goroutines that wait at equal depths find each other's
+/// predictions right.
+///
+/// # Safety
+/// `to` is a context at rest that no other thread resumes; `save` is writable and
+/// stays so until then; `here` knows the modes.
+#[inline(always)]
+pub unsafe fn switch(save: *mut usize, to: usize, words: Words, here: &mut Place) -> Words {
+    let [mut first, mut second, mut third] = words;
+    // SAFETY: `to` is at rest and `save` writable, as the caller says; the context that switches
+    // back restores the stack and frame pointers. Without `nostack` the compiler keeps nothing in
+    // the red zone, so all that the context needs is at `sp` or above.
+    unsafe {
+        asm!(
+            // r10 = Context of this context, r9 = Context of the other.
+            // The registers that `asm!` can't declare clobbered.
+            "mov [r10 + {sp}], rsp",
+            "mov [r10 + {rbp}], rbp",
+            "mov [r10 + {rbx}], rbx",
+            // This context resumes at label 2. Relative to rip, because the code may be anywhere.
+            "lea rax, [rip + 2f]",
+            "mov [r10 + {pc}], rax",
+            // *save = this context.
+            "mov [r8], r10",
+            // The modes of this context, noted earlier, each loaded as wide as it was stored.
+            "mov eax, [r10 + {fp}]",
+            "movzx ecx, word ptr [r10 + {fp} + 4]",
+            // From here on the other stack.
+            "mov rsp, [r9 + {sp}]",
+            "mov rbp, [r9 + {rbp}]",
+            "mov rbx, [r9 + {rbx}]",
+            // Most contexts have equal modes. A load of modes drains the pipeline on some
+            // processors, so it is out of the straight path.
+            "cmp eax, [r9 + {fp}]",
+            "jne 4f",
+            "3:",
+            "cmp cx, [r9 + {fp} + 4]",
+            "jne 5f",
+            // A jump, not a return: the processor's stack of return addresses stays as it is.
+            "jmp [r9 + {pc}]",
+            "4:",
+            "ldmxcsr [r9 + {fp}]",
+            "jmp 3b",
+            "5:",
+            "fldcw [r9 + {fp} + 4]",
+            "jmp [r9 + {pc}]",
+            // Here another context has switched back: rsp, rbp and rbx are this context's again.
+            "2:",
+            sp = const offset_of!(Context, sp),
+            rbp = const offset_of!(Context, rbp),
+            rbx = const offset_of!(Context, rbx),
+            pc = const offset_of!(Context, pc),
+            fp = const offset_of!(Context, fp),
+            // The code above leaves these alone: this context's words go in, the words of the
+            // context that switches back come out.
+            inout("rdi") first,
+            inout("rsi") second,
+            inout("rdx") third,
+            // Lost: when this context resumes, they hold the other context's operands.
+            inout("r8") save => _,
+            inout("r9") to => _,
+            inout("r10") here.0.as_mut_ptr() => _,
+            // The other callee-saved registers: the compiler saves those that are in use.
+            out("r12") _,
+            out("r13") _,
+            out("r14") _,
+            out("r15") _,
+            // All registers that a call doesn't preserve.
+            clobber_abi("sysv64"),
+        );
+    }
+    [first, second, third]
+}
+
+// Beginning and end of a goroutine.
+
+/// Function and argument of the goroutine that begins on this stack now.
+///
+/// The ABI returns the two words in rax and rdx, where [`run`] expects them. [`call_resumable`]
+/// takes the second word for a return address, which costs a wrong prediction at most.
+#[repr(C)]
+pub struct Begin {
+    pub f: unsafe extern "C" fn(*mut c_void),
+    pub arg: *mut c_void,
+}
+
+/// Addresses of `begin` and `end`, as given to [`set_body`].
+///
+/// Atomics of `std`, because assembly reads them, and a model's atomics have another layout.
+static BODY: [std::sync::atomic::AtomicUsize; 2] =
+    [const { std::sync::atomic::AtomicUsize::new(0) }; 2];
+
+/// Sets what every goroutine calls before and after its function.
+///
+/// `begin` gets the words of the switch and returns function and argument. `end` returns only when
+/// another new goroutine begins on this stack, with that goroutine's function and argument. Called
+/// before the first goroutine is made, always with the same two functions.
+pub fn set_body(
+    begin: unsafe extern "C" fn(usize, usize, usize) -> Begin,
+    end: extern "C" fn() -> Begin,
+) {
+    let [first, last] = &BODY;
+    first.store(begin as *const () as usize, std::sync::atomic::Ordering::Relaxed);
+    last.store(end as *const () as usize, std::sync::atomic::Ordering::Relaxed);
+}
+
+/// Makes a new goroutine's context at the upper end of its stack; returns it. The goroutine begins
+/// in [`start`], with the modes `fp`.
 ///
 /// # Safety
 /// `top` is 16-byte aligned and the bytes of a [`Context`] below it are writable.
@@ -288,8 +356,78 @@ pub unsafe fn prepare(top: usize, fp: FpControl) -> usize {
     context
 }
 
-/// Makes a context at rest at the upper end of a stack that, once it is switched to with the words
-/// `[arg, f, 0]`, calls `f(arg)`, which does not return.
+/// First code on a goroutine's stack: calls `begin`, then [`run`]. rsp = `top`; the words are in
+/// rdi, rsi and rdx.
+#[unsafe(naked)]
+unsafe extern "C" fn start() {
+    naked_asm!(
+        ".cfi_startproc",
+        // The outermost frame: unwinders find no caller, and don't ask for the caller's rbp.
+        ".cfi_undefined rip",
+        ".cfi_undefined rbp",
+        // The end of the chain of frame pointers.
+        "xor ebp, ebp",
+        // begin(words). rsp is 16-byte aligned, as the ABI wants at a call.
+        "call qword ptr [rip + {body}]",
+        // rax = f, rdx = arg.
+        "jmp {run}",
+        ".cfi_endproc",
+        body = sym BODY,
+        run = sym run,
+    )
+}
+
+/// Runs goroutines, one after the other, on this stack: rax = function, rdx = argument of the
+/// first; rsp = `top`; rbp = 0.
+#[unsafe(naked)]
+unsafe extern "C" fn run() {
+    naked_asm!(
+        ".cfi_startproc",
+        // The outermost frame, as in `start`.
+        ".cfi_undefined rip",
+        ".cfi_undefined rbp",
+        "2:",
+        // f(arg).
+        "mov rdi, rdx",
+        "call rax",
+        // end(), by `call_resumable`, because `end` switches: see there.
+        "mov rax, qword ptr [rip + {body} + 8]",
+        "call {resumable}",
+        // rax and rdx are the next goroutine's function and argument; rbp is still 0.
+        "jmp 2b",
+        ".cfi_endproc",
+        body = sym BODY,
+        resumable = sym call_resumable,
+    )
+}
+
+/// Drops all frames of the running goroutine and starts the next one, with this function and
+/// argument, on this stack, whose upper end is `top`.
+///
+/// # Safety
+/// Nothing on the stack is used any more; `top` is its upper end.
+#[unsafe(naked)]
+pub unsafe extern "C" fn restart(
+    top: usize,
+    f: unsafe extern "C" fn(*mut c_void),
+    arg: *mut c_void,
+) -> ! {
+    naked_asm!(
+        ".cfi_startproc",
+        // The caller's frame is gone after the first instruction.
+        ".cfi_undefined rip",
+        // The state that `run` expects; arg is in rdx already.
+        "mov rsp, rdi",
+        "mov rax, rsi",
+        "xor ebp, ebp",
+        "jmp {run}",
+        ".cfi_endproc",
+        run = sym run,
+    )
+}
+
+/// Makes a context at the upper end of a stack; returns it. Switched to with the words
+/// `[arg, f, 0]`, it calls `f(arg)`, which does not return.
 ///
 /// # Safety
 /// As for [`prepare`].
@@ -301,39 +439,152 @@ pub unsafe fn prepare_call(top: usize, fp: FpControl) -> usize {
     context
 }
 
-/// See [`prepare_call`]: the words are in the registers of the first arguments.
+/// First code on a stack of [`prepare_call`]: rdi = `arg`, rsi = `f`.
 #[unsafe(naked)]
 unsafe extern "C" fn call_first() {
     naked_asm!(
         ".cfi_startproc",
+        // The outermost frame, as in `start`.
         ".cfi_undefined rip",
         ".cfi_undefined rbp",
         "xor ebp, ebp",
+        // The context's size, 40 bytes, has left rsp unaligned.
         "and rsp, -16",
+        // f(arg).
         "call rsi",
+        // `f` never returns.
         "ud2",
         ".cfi_endproc",
     )
 }
 
-/// The address of `gs_preempt_word` for the whole process: in the program, if the program has a copy of its own.
-pub fn address_of_preempt_word() -> *const AtomicU32 {
-    let at: *const AtomicU32;
-    // SAFETY: reads an entry of the global offset table.
-    unsafe {
-        asm!(
-            "mov {at}, qword ptr [rip + gs_preempt_word@GOTPCREL]",
-            at = out(reg) at,
-            options(nostack, pure, readonly),
-        );
-    }
-    at
+// Entries from the user's code.
+
+/// First instruction of a naked function with this number of integer arguments: passes its return
+/// address as one more argument.
+macro_rules! return_address {
+    (1) => {
+        "mov rsi, [rsp]"
+    };
+    (2) => {
+        "mov rdx, [rsp]"
+    };
+    (3) => {
+        "mov rcx, [rsp]"
+    };
+    (4) => {
+        "mov r8, [rsp]"
+    };
+    (5) => {
+        "mov r9, [rsp]"
+    };
+}
+pub(crate) use return_address;
+
+/// Body of a naked function with `$args` (1 to 5) integer arguments: calls `$f` with its own return
+/// address, which is where the user's code called the library, as one more argument.
+macro_rules! with_return_address {
+    ($args:tt, $f:path) => {
+        core::arch::naked_asm!(
+            ".cfi_startproc",
+            $crate::arch::return_address!($args),
+            // A jump: `$f` returns to the user's code.
+            "jmp {}",
+            ".cfi_endproc",
+            sym $f,
+        )
+    };
+}
+pub(crate) use with_return_address;
+
+/// [`with_return_address`] for a function that may switch: `$f` returns a
+/// [`Returning`](crate::sched::core::boundary::Returning). Why: `src/sched/core/PARKING.md`,
+/// "Returns".
+macro_rules! resumable {
+    ($args:tt, $f:path) => {
+        core::arch::naked_asm!(
+            ".cfi_startproc",
+            $crate::arch::return_address!($args),
+            // rax is no argument's register.
+            "lea rax, [rip + {f}]",
+            "jmp {resumable}",
+            ".cfi_endproc",
+            f = sym $f,
+            resumable = sym $crate::arch::call_resumable,
+        )
+    };
+}
+pub(crate) use resumable;
+
+/// Calls the function in rax, with the arguments as they are, and returns its result: rax, and in
+/// rdx the return address that the processor is expected to predict, or 0.
+///
+/// Both ends lead to the return address. `ret` is used if the processor predicts it rightly, else a
+/// jump, which the processor predicts by the branches before it.
+#[unsafe(naked)]
+pub unsafe extern "C" fn call_resumable() {
+    naked_asm!(
+        ".cfi_startproc",
+        // Aligns rsp for the call.
+        "sub rsp, 8",
+        ".cfi_adjust_cfa_offset 8",
+        // The functions that switch most are all called here, so their returns are predicted
+        // rightly whichever goroutine was left.
+        "call rax",
+        "add rsp, 8",
+        ".cfi_adjust_cfa_offset -8",
+        // 0: the prediction is unknown.
+        "test rdx, rdx",
+        "je 2f",
+        // The prediction is right if it is this frame's return address.
+        "cmp rdx, [rsp]",
+        "jne 3f",
+        "2:",
+        "ret",
+        "3:",
+        // The prediction is wrong: a jump leaves the processor's stack of return addresses alone.
+        "pop rcx",
+        ".cfi_adjust_cfa_offset -8",
+        // Now rcx has the return address.
+        ".cfi_register rip, rcx",
+        "jmp rcx",
+        ".cfi_endproc",
+    )
 }
 
-/// Bytes below the stack pointer that a function may use.
+/// Body of a naked C function with any number of arguments: calls `$f` with the first seven words.
+///
+/// Six are in registers. The seventh is copied, because with fewer arguments the word belongs to
+/// the caller's frame: `$f` must not change it there.
+macro_rules! with_seventh_argument {
+    ($f:path) => {
+        core::arch::naked_asm!(
+            ".cfi_startproc",
+            // [rsp] = return address, [rsp + 8] = the seventh argument. Three words more, one of
+            // which is the copy, align rsp for the call.
+            "sub rsp, 16",
+            ".cfi_adjust_cfa_offset 16",
+            "push [rsp + 24]",
+            ".cfi_adjust_cfa_offset 8",
+            "call {}",
+            "add rsp, 24",
+            ".cfi_adjust_cfa_offset -24",
+            "ret",
+            ".cfi_endproc",
+            sym $f,
+        )
+    };
+}
+pub(crate) use with_seventh_argument;
+
+// Signals.
+
+/// Size in bytes of the area below the stack pointer that a function may use without moving the
+/// stack pointer.
 pub const RED_ZONE: usize = 128;
 
-/// The registers that a function must preserve for its caller.
+/// The registers that calls preserve: a pointer that only the caller's frames hold is here or on
+/// the stack.
 #[inline(always)]
 pub fn kept_registers() -> [usize; 6] {
     let mut kept = [0; 6];
@@ -375,8 +626,48 @@ pub unsafe fn interrupted_sp(context: *const c_void) -> usize {
     }
 }
 
-/// Calls a signal handler, on the stack whose upper end is `stack`, or on the running stack if `stack` is 0. The
-/// handler may leave by a `longjmp`.
+/// Defines a signal handler `$entry` that calls `$handler` with one more argument: whether the
+/// kernel has called it, and not another handler.
+///
+/// ```text
+///         | siginfo                |
+///         | ucontext               |  <- rsp + 8 = rdx, if the kernel has called
+///   rsp   | return address         |
+/// ```
+macro_rules! signal_handler {
+    ($entry:ident, $handler:path) => {
+        #[unsafe(naked)]
+        unsafe extern "C" fn $entry(
+            sig: i32,
+            info: *mut libc::siginfo_t,
+            context: *mut core::ffi::c_void,
+        ) {
+            core::arch::naked_asm!(
+                ".cfi_startproc",
+                // rcx, the fourth argument = (rsp + 8 == context). The rest is in place.
+                "lea rax, [rsp + 8]",
+                "xor ecx, ecx",
+                "cmp rax, rdx",
+                "sete cl",
+                // A jump: the return address stays where the kernel put it.
+                "jmp {}",
+                ".cfi_endproc",
+                sym $handler,
+            )
+        }
+    };
+}
+pub(crate) use signal_handler;
+
+/// Calls a signal handler, on the stack whose upper end is `stack`, or on the running stack if
+/// `stack` is 0. The handler may leave by a `longjmp`.
+///
+/// ```text
+///   running stack                        stack
+///         | return address   |           +-------------------+
+///   rbp   | caller's rbp     |           | return address    |  in call_handler
+///         +------------------+           | frame of f        |
+/// ```
 ///
 /// # Safety
 /// `f` is a function that takes the three arguments of a handler, or fewer; below `stack`
@@ -391,17 +682,21 @@ pub unsafe extern "C" fn call_handler(
 ) {
     naked_asm!(
         ".cfi_startproc",
+        // rbp finds the way back, for the return and for unwinders: CFA = rbp + 16 on both stacks.
         "push rbp",
         ".cfi_adjust_cfa_offset 8",
         ".cfi_offset rbp, -16",
         "mov rbp, rsp",
         ".cfi_def_cfa_register rbp",
+        // rax = f; its arguments move down by one register.
         "mov rax, rdi",
         "mov edi, esi",
         "mov rsi, rdx",
         "mov rdx, rcx",
+        // The other stack, if there is one.
         "test r8, r8",
         "cmovnz rsp, r8",
+        // Neither stack's end need be aligned.
         "and rsp, -16",
         "call rax",
         "mov rsp, rbp",
@@ -412,43 +707,71 @@ pub unsafe extern "C" fn call_handler(
     )
 }
 
-/// Defines a signal handler `$entry` that calls `$handler` with one more argument: whether the kernel has called it.
-/// The kernel puts the context right above the return address; if another handler calls `$entry`, the context is
-/// somewhere else.
-macro_rules! signal_handler {
-    ($entry:ident, $handler:path) => {
-        #[unsafe(naked)]
-        unsafe extern "C" fn $entry(
-            sig: i32,
-            info: *mut libc::siginfo_t,
-            context: *mut core::ffi::c_void,
-        ) {
-            core::arch::naked_asm!(
-                ".cfi_startproc",
-                "lea rax, [rsp + 8]",
-                "xor ecx, ecx",
-                "cmp rax, rdx",
-                "sete cl",
-                "jmp {}",
-                ".cfi_endproc",
-                sym $handler,
-            )
-        }
-    };
-}
-pub(crate) use signal_handler;
+// Thread-local storage.
 
-/// A number that changes when the loader updates this thread's table of thread-local storage: when the thread first
-/// uses a thread-local variable of a library that was loaded in the meantime.
+// One word, in the initial-exec model: its address takes no call. Only the two functions below know
+// the word, so no compiler keeps its address or value across a switch.
+global_asm!(
+    ".pushsection .tbss.gosched_m,\"awT\",@nobits",
+    ".p2align 3",
+    ".hidden gosched_m",
+    ".globl gosched_m",
+    ".type gosched_m, @object",
+    ".size gosched_m, 8",
+    "gosched_m:",
+    ".zero 8",
+    ".popsection",
+);
+
+/// Address of the running thread's M, or 0: this thread's word.
+#[inline(always)]
+pub fn tls_get() -> usize {
+    let v: usize;
+    // SAFETY: reads this thread's word. Not `pure`: the word must be read each time.
+    unsafe {
+        asm!(
+            // The word's offset from the thread pointer, which the loader has put into the global
+            // offset table.
+            "mov {0}, qword ptr [rip + gosched_m@GOTTPOFF]",
+            "mov {0}, qword ptr fs:[{0}]",
+            out(reg) v,
+            options(nostack, preserves_flags, readonly),
+        );
+    }
+    v
+}
+
+/// Sets this thread's word.
 ///
-/// The number is the generation of the thread's vector of blocks (*ELF Handling For Thread-Local Storage*, 3.1), whose
-/// address is the second word of the thread's control block.
+/// # Safety
+/// The word is 0 or the address of the M whose thread this is: callers of [`tls_get`] rely on it.
+#[inline(always)]
+pub unsafe fn tls_set(v: usize) {
+    // SAFETY: writes this thread's word.
+    unsafe {
+        asm!(
+            // As in `tls_get`.
+            "mov {0}, qword ptr [rip + gosched_m@GOTTPOFF]",
+            "mov qword ptr fs:[{0}], {1}",
+            out(reg) _,
+            in(reg) v,
+            options(nostack, preserves_flags),
+        );
+    }
+}
+
+/// Generation of this thread's vector of thread-local blocks (*ELF Handling For Thread-Local
+/// Storage*, 3.1).
+///
+/// Changes when the thread first uses a thread-local variable of a library that was loaded since.
 #[inline(always)]
 pub fn tls_generation() -> usize {
     let generation: usize;
     // SAFETY: only the thread itself changes either word. Not `pure`: it is read each time.
     unsafe {
         asm!(
+            // The second word of the thread's control block is the vector's address, the vector's
+            // first word the generation.
             "mov {0}, qword ptr fs:[8]",
             "mov {0}, qword ptr [{0}]",
             out(reg) generation,
@@ -458,7 +781,7 @@ pub fn tls_generation() -> usize {
     generation
 }
 
-/// An object's entry in a thread's vector of blocks of thread-local storage.
+/// An object's entry in a thread's vector of thread-local blocks.
 #[repr(C)]
 pub struct TlsSlot {
     block: AtomicUsize,
@@ -466,12 +789,13 @@ pub struct TlsSlot {
 }
 
 impl TlsSlot {
-    /// The value of `block` while the thread has not used the object's variables.
+    /// Value of `block` while the thread has not used the object's variables.
     pub const NO_BLOCK: usize = usize::MAX;
 
-    /// The object's block on this thread.
+    /// Address of the object's block on this thread, [`TlsSlot::NO_BLOCK`], or 0 (unset).
     pub fn block(&self) -> usize {
-        // The thread's own code writes the word. Atomic only because the compiler doesn't see these writes.
+        // The thread's own code writes the word. Atomic only because the compiler doesn't see these
+        // writes.
         self.block.load(Ordering::Relaxed)
     }
 
@@ -480,19 +804,21 @@ impl TlsSlot {
         self.block() == TlsSlot::NO_BLOCK
     }
 
-    /// The thread has not heard of any object with this number.
+    /// The thread's vector has never held an object with this number.
     pub fn is_unset(&self) -> bool {
         self.block() == 0
     }
 }
 
-/// The entry of an object's number; null if the thread's vector has none. If the thread's generation is old enough, the
-/// entry may belong to an unloaded object that had the number before.
+/// This thread's entry for the object with the number `module`; null if the thread's vector has
+/// none. If the thread's generation is old enough, the entry may belong to an unloaded object
+/// that had the number before.
 pub fn tls_slot(module: usize) -> *const TlsSlot {
     let vector: *const TlsSlot;
     // SAFETY: as in `tls_generation`.
     unsafe {
         asm!(
+            // As in `tls_generation`.
             "mov {0}, qword ptr fs:[8]",
             out(reg) vector,
             options(nostack, preserves_flags, readonly),
@@ -506,13 +832,31 @@ pub fn tls_slot(module: usize) -> *const TlsSlot {
     }
 }
 
-/// `__cxa_get_globals` as this library sees it, or null. The reference makes a program with a statically linked copy
-/// export that copy's function.
+// Symbols that another object may define.
+
+/// The process's one `gs_preempt_word`: the program's copy, if the program has one.
+pub fn address_of_preempt_word() -> *const AtomicU32 {
+    let at: *const AtomicU32;
+    // SAFETY: reads an entry of the global offset table.
+    unsafe {
+        asm!(
+            "mov {at}, qword ptr [rip + gs_preempt_word@GOTPCREL]",
+            at = out(reg) at,
+            options(nostack, pure, readonly),
+        );
+    }
+    at
+}
+
+/// Address of `__cxa_get_globals` as this library sees it, or null.
+///
+/// The reference makes a program with a statically linked copy export that copy's function.
 pub fn address_of_cxa_get_globals() -> *mut c_void {
     let at: *mut c_void;
     // SAFETY: reads an entry of the global offset table.
     unsafe {
         asm!(
+            // Weak: null if no object defines it.
             ".weak __cxa_get_globals",
             "mov {at}, qword ptr [rip + __cxa_get_globals@GOTPCREL]",
             at = out(reg) at,
@@ -522,140 +866,27 @@ pub fn address_of_cxa_get_globals() -> *mut c_void {
     at
 }
 
-// One word of thread-local storage, in the initial-exec model: its address is
-// never a call, and no compiler can keep it across a switch, because only the
-// two functions below know it.
-global_asm!(
-    ".pushsection .tbss.gosched_m,\"awT\",@nobits",
-    ".p2align 3",
-    ".hidden gosched_m",
-    ".globl gosched_m",
-    ".type gosched_m, @object",
-    ".size gosched_m, 8",
-    "gosched_m:",
-    ".zero 8",
-    ".popsection",
-);
+// Prefetches, system calls, Valgrind.
 
-/// The word of thread-local storage of the thread that runs right now.
+/// Prefetches the cache line of an address, valid or not.
 #[inline(always)]
-pub fn tls_get() -> usize {
-    let v: usize;
-    // SAFETY: reads this thread's word. Not `pure`: it must be read each time.
-    unsafe {
-        asm!(
-            "mov {0}, qword ptr [rip + gosched_m@GOTTPOFF]",
-            "mov {0}, qword ptr fs:[{0}]",
-            out(reg) v,
-            options(nostack, preserves_flags, readonly),
-        );
-    }
-    v
+pub fn prefetch(at: usize) {
+    // SAFETY: the instruction never faults.
+    unsafe { _mm_prefetch::<_MM_HINT_T0>(at as *const i8) };
 }
 
-/// Sets the word.
-///
-/// # Safety
-/// The word is 0 or the address of the M whose thread this is: callers of [`tls_get`] use it as that, without a check.
+/// Prefetches the cache line of an address that will be written: takes it away from other CPUs.
 #[inline(always)]
-pub unsafe fn tls_set(v: usize) {
-    // SAFETY: writes this thread's word.
-    unsafe {
-        asm!(
-            "mov {0}, qword ptr [rip + gosched_m@GOTTPOFF]",
-            "mov qword ptr fs:[{0}], {1}",
-            out(reg) _,
-            in(reg) v,
-            options(nostack, preserves_flags),
-        );
-    }
+pub fn prefetch_to_write(at: usize) {
+    // SAFETY: the instruction never faults; a processor that doesn't know it does nothing.
+    unsafe { asm!("prefetchw [{0}]", in(reg) at, options(nostack, preserves_flags, readonly)) };
 }
 
-/// Tells Valgrind that `lo..hi` is a stack, so that a switch is not taken for a
-/// huge frame; returns an id for [`valgrind_forget`]. A few no-ops otherwise.
-pub fn valgrind_register(lo: usize, hi: usize) -> usize {
-    valgrind_request([0x1501, lo, hi, 0, 0, 0])
+/// Prefetches these cache lines, counted from the line of the address, which may be invalid.
+#[inline(always)]
+pub fn prefetch_lines(at: usize, lines: Range<usize>) {
+    lines.for_each(|line| prefetch(at.wrapping_add(64 * line)));
 }
-
-/// Takes a stack back that [`valgrind_register`] announced.
-pub fn valgrind_forget(id: usize) {
-    valgrind_request([0x1502, id, 0, 0, 0, 0]);
-}
-
-/// A Valgrind client request; 0 when not under Valgrind.
-fn valgrind_request(args: [usize; 6]) -> usize {
-    let mut result: usize = 0;
-    // SAFETY: the rotations add up to two full turns; under Valgrind the marked
-    // sequence reads `args` and sets rdx.
-    unsafe {
-        asm!(
-            "rol rdi, 3", "rol rdi, 13", "rol rdi, 61", "rol rdi, 51",
-            "xchg rbx, rbx",
-            inout("rdx") result,
-            in("rax") args.as_ptr(),
-            out("rdi") _,
-            options(nostack),
-        );
-    }
-    result
-}
-
-/// For a naked function with this number of integer arguments: makes its return address one more argument of the
-/// function that it jumps to.
-macro_rules! return_address {
-    (1) => {
-        "mov rsi, [rsp]"
-    };
-    (2) => {
-        "mov rdx, [rsp]"
-    };
-    (3) => {
-        "mov rcx, [rsp]"
-    };
-    (4) => {
-        "mov r8, [rsp]"
-    };
-    (5) => {
-        "mov r9, [rsp]"
-    };
-}
-pub(crate) use return_address;
-
-/// The body of a naked function with `$args` (1 to 5) integer arguments. It calls `$f` with one more argument, its own
-/// return address, which is where the user's code has called the library.
-macro_rules! with_return_address {
-    ($args:tt, $f:path) => {
-        core::arch::naked_asm!(
-            ".cfi_startproc",
-            $crate::arch::return_address!($args),
-            "jmp {}",
-            ".cfi_endproc",
-            sym $f,
-        )
-    };
-}
-pub(crate) use with_return_address;
-
-/// The body of a naked C function with any number of arguments, of which the first seven words go to `$f`. The seventh
-/// word is copied: if there are fewer arguments it belongs to the caller's frame, and `$f` must not change it.
-macro_rules! with_seventh_argument {
-    ($f:path) => {
-        core::arch::naked_asm!(
-            ".cfi_startproc",
-            "sub rsp, 16",
-            ".cfi_adjust_cfa_offset 16",
-            "push [rsp + 24]",
-            ".cfi_adjust_cfa_offset 8",
-            "call {}",
-            "add rsp, 24",
-            ".cfi_adjust_cfa_offset -24",
-            "ret",
-            ".cfi_endproc",
-            sym $f,
-        )
-    };
-}
-pub(crate) use with_seventh_argument;
 
 /// Makes a system call. Returns its result, or a negative errno value. errno stays.
 ///
@@ -671,9 +902,11 @@ pub unsafe fn system_call(nr: usize, a: [usize; 6]) -> isize {
             in("rdi") a[0],
             in("rsi") a[1],
             in("rdx") a[2],
+            // r10 in place of the fourth argument's rcx, which the instruction overwrites.
             in("r10") a[3],
             in("r8") a[4],
             in("r9") a[5],
+            // The instruction saves rip and the flags here.
             lateout("rcx") _,
             lateout("r11") _,
             options(nostack),
@@ -682,45 +915,33 @@ pub unsafe fn system_call(nr: usize, a: [usize; 6]) -> isize {
     result
 }
 
-/// [`with_return_address`] for a function that may switch: `$f` gives a
-/// [`Returning`](crate::sched::core::boundary::Returning). Why: `src/sched/core/PARKING.md`, "Returns".
-macro_rules! resumable {
-    ($args:tt, $f:path) => {
-        core::arch::naked_asm!(
-            ".cfi_startproc",
-            $crate::arch::return_address!($args),
-            "lea rax, [rip + {f}]",
-            "jmp {resumable}",
-            ".cfi_endproc",
-            f = sym $f,
-            resumable = sym $crate::arch::call_resumable,
-        )
-    };
+/// Tells Valgrind that `lo..hi` is a stack, so that Valgrind doesn't take a switch for a huge
+/// frame. Returns an id for [`valgrind_forget`]. Without Valgrind: a few no-ops.
+pub fn valgrind_register(lo: usize, hi: usize) -> usize {
+    valgrind_request([0x1501, lo, hi, 0, 0, 0])
 }
-pub(crate) use resumable;
 
-/// The rest of [`resumable`], with the function in rax. It leaves the function's result in rax and rdx. Whether it ends
-/// in a `ret` or a jump matters only for the prediction.
-#[unsafe(naked)]
-pub unsafe extern "C" fn call_resumable() {
-    naked_asm!(
-        ".cfi_startproc",
-        "sub rsp, 8",
-        ".cfi_adjust_cfa_offset 8",
-        "call rax",
-        "add rsp, 8",
-        ".cfi_adjust_cfa_offset -8",
-        "test rdx, rdx",
-        "je 2f",
-        "cmp rdx, [rsp]",
-        "jne 3f",
-        "2:",
-        "ret",
-        "3:",
-        "pop rcx",
-        ".cfi_adjust_cfa_offset -8",
-        ".cfi_register rip, rcx",
-        "jmp rcx",
-        ".cfi_endproc",
-    )
+/// Undoes [`valgrind_register`].
+pub fn valgrind_forget(id: usize) {
+    valgrind_request([0x1502, id, 0, 0, 0, 0]);
+}
+
+/// Makes a Valgrind client request: number and arguments. Returns 0 without Valgrind.
+fn valgrind_request(args: [usize; 6]) -> usize {
+    let mut result: usize = 0;
+    // SAFETY: the rotations add up to two full turns; under Valgrind the marked
+    // sequence reads `args` and sets rdx.
+    unsafe {
+        asm!(
+            // The mark that Valgrind looks for: rdi is what it was afterwards.
+            "rol rdi, 3", "rol rdi, 13", "rol rdi, 61", "rol rdi, 51",
+            // The request: a no-op on the processor.
+            "xchg rbx, rbx",
+            inout("rdx") result,
+            in("rax") args.as_ptr(),
+            out("rdi") _,
+            options(nostack),
+        );
+    }
+    result
 }
