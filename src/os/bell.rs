@@ -1,4 +1,5 @@
-//! Bells, which end a sleep in poll(2) or epoll. A bell is an eventfd, or a pipe where the system refuses eventfds.
+//! Bells, which end a sleep in poll(2) or epoll. A bell is an eventfd, or a pipe where the system
+//! refuses eventfds.
 
 use super::file;
 use super::spin::assert_none_held;
@@ -56,10 +57,10 @@ impl Bell {
         assert_none_held();
         let _errno = super::KeepErrno::new();
         let one = 1u64;
-        // Not by write(3), at which pthread_cancel(3) could end a plain thread: the thread that it rings for would
-        // sleep on.
-        // SAFETY: eight readable bytes. The write fails only when as many rings as fit have not been heard: these end
-        // the sleep.
+        // Not write(3), a cancellation point: if pthread_cancel(3) ended a plain thread there, the
+        // thread that is to wake would sleep on.
+        // SAFETY: eight readable bytes. The write fails only while the bell is full of rings, and
+        // these end the sleep.
         unsafe { libc::syscall(libc::SYS_write, self.ring, &raw const one, 8) };
     }
 
@@ -68,21 +69,22 @@ impl Bell {
         let _errno = super::KeepErrno::new();
         let mut rings = [0u64; 32];
         let (at, n) = (rings.as_mut_ptr(), size_of_val(&rings));
-        // Not by read(3), as in `ring`.
-        // SAFETY: writable bytes. The read gives less than there is room for, or fails, when nothing is left.
+        // Not read(3), a cancellation point, as in `ring`.
+        // SAFETY: writable bytes. A short or failed read means that nothing is left.
         while unsafe { libc::syscall(libc::SYS_read, self.poll, at, n) } == n as i64 {}
     }
 
-    /// For a thread that polls the bell edge-triggered and has seen a ring. epoll reports each ring of an eventfd. Of a
-    /// pipe some kernels (5.5 to 5.13) report only the first ring after the pipe was empty, so this empties the pipe.
-    /// That may take a ring for another thread: the caller must check afterwards whether such a thread sleeps.
+    /// For a thread that polls the bell edge-triggered and has seen a ring. epoll reports each ring
+    /// of an eventfd. Of a pipe some kernels (5.5 to 5.13) report only the first ring after the
+    /// pipe was empty, so this empties the pipe. That may take a ring for another thread: the
+    /// caller must check afterwards whether such a thread sleeps.
     pub fn heard(self) {
         if self.is_pipe() {
             self.silence();
         }
     }
 
-    /// Closes the bell. Only one copy may be closed, and none be used afterwards.
+    /// Closes the bell. One copy closes it; no copy may be used afterwards.
     pub fn close(self) {
         super::epoll::close(self.poll);
         if self.is_pipe() {
@@ -102,7 +104,7 @@ impl Bell {
     }
 }
 
-/// A bell, or none, that several threads may read. It orders nothing else.
+/// A bell or none, which several threads may read. Orders no other memory accesses.
 pub struct AtomicBell(AtomicU64);
 
 impl AtomicBell {

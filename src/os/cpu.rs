@@ -28,7 +28,7 @@ pub fn current() -> Option<usize> {
     usize::try_from(unsafe { libc::sched_getcpu() }).ok()
 }
 
-/// A set of CPUs, ready for the system.
+/// A set of CPUs, in the form of the system calls.
 pub struct CpuSet(Vec<u64>);
 
 impl CpuSet {
@@ -43,20 +43,22 @@ impl CpuSet {
         &self.0
     }
 
-    /// Binds the calling thread to these CPUs. False: the system refuses, because none of them may be used any more, or
-    /// a filter forbids it.
+    /// Binds the calling thread to these CPUs. False: the system refuses, because none of them may
+    /// be used any more, or a filter forbids it.
     pub fn bind(&self) -> bool {
         Affinity::set(&self.0)
     }
 }
 
-/// The CPUs that a thread may use, as its owner has set them. Holds up to 1024 CPUs, and needs no memory besides.
+/// A thread's affinity mask, as the thread's owner has set it. Up to 1024 CPUs, without heap
+/// memory.
 pub struct Affinity([u64; Affinity::WORDS]);
 
 impl Affinity {
     const WORDS: usize = 16;
 
-    /// The calling thread's. `None`: the machine may have more CPUs, or a filter forbids the call.
+    /// The calling thread's mask. `None`: the machine may have more CPUs, or a filter forbids the
+    /// call.
     pub fn current() -> Option<Affinity> {
         let _errno = super::KeepErrno::new();
         let mut mask = [0; Affinity::WORDS];
@@ -71,12 +73,13 @@ impl Affinity {
         &self.0
     }
 
-    /// Makes it the calling thread's.
+    /// Sets the calling thread's mask.
     pub fn apply(&self) {
         Affinity::set(&self.0);
     }
 
-    /// Binds the calling thread to those CPUs of the set that are in this mask. False: there are none.
+    /// Binds the calling thread to the CPUs that are both in `cpus` and in this mask. False: there
+    /// are none.
     pub fn bind_within(&self, cpus: &CpuSet) -> bool {
         let both = |i: usize| self.0[i] & cpus.0.get(i).copied().unwrap_or(0);
         let mask: [u64; Affinity::WORDS] = core::array::from_fn(both);
@@ -91,8 +94,8 @@ impl Affinity {
     }
 }
 
-/// Whether Linux knows of one NUMA node only, number 0, or of none: then it has no such file. A kernel without NUMA has
-/// none, nor has a process without /sys.
+/// Whether node 0 is the only NUMA node. A kernel without NUMA, or a process without /sys, doesn't
+/// have the file: also true.
 pub fn one_node() -> bool {
     std::fs::read_to_string("/sys/devices/system/node/online").map_or(true, |s| s.trim() == "0")
 }

@@ -15,7 +15,7 @@ pub const EDGE: u32 = libc::EPOLLET as u32;
 /// Reported once, until the registration is changed.
 pub const ONCE: u32 = libc::EPOLLONESHOT as u32;
 
-/// What epoll reports of one file.
+/// One file's entry in the report of epoll.
 pub type Event = libc::epoll_event;
 
 /// No event.
@@ -37,7 +37,7 @@ pub fn add(epoll: i32, fd: i32, events: u32, data: u64) -> Result<(), i32> {
     control(epoll, libc::EPOLL_CTL_ADD, fd, events, data)
 }
 
-/// Registers for the file's events again: epoll reports again what the file is ready for.
+/// Renews the file's registration: epoll reports anew what the file is ready for.
 pub fn change(epoll: i32, fd: i32, events: u32, data: u64) -> Result<(), i32> {
     control(epoll, libc::EPOLL_CTL_MOD, fd, events, data)
 }
@@ -54,8 +54,8 @@ fn control(epoll: i32, op: i32, fd: i32, events: u32, data: u64) -> Result<(), i
     checked(unsafe { libc::epoll_ctl(epoll, op, fd, &mut event) }).map(drop)
 }
 
-/// Waits for events until the deadline (ns; negative: none; 0: it doesn't wait). Returns how many there are; 0 also
-/// after a signal.
+/// Waits for events until the deadline (ns; negative: none; 0: it doesn't wait). Returns how many
+/// there are; 0 also after a signal.
 pub fn wait(epoll: i32, events: &mut [Event], deadline: i64) -> usize {
     /// The kernel is older than epoll_pwait2 (5.11), or a filter refuses it.
     static MISSING: AtomicBool = AtomicBool::new(false);

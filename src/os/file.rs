@@ -1,4 +1,5 @@
-//! System calls on file descriptors. Each function returns what the system call returns, or a negative errno value.
+//! System calls on file descriptors. Each function returns what the system call returns, or a
+//! negative errno value.
 
 use core::ffi::CStr;
 use core::mem::MaybeUninit;
@@ -9,7 +10,7 @@ fn answer(r: isize) -> isize {
     if r < 0 { -(super::errno() as isize) } else { r }
 }
 
-/// What an open file is.
+/// The kind of an open file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FileKind {
     Socket,
@@ -108,12 +109,13 @@ pub fn open(path: &CStr, flags: i32, mode: u32) -> i32 {
     answer(unsafe { libc::open(path.as_ptr(), flags | libc::O_CLOEXEC, mode) } as isize) as i32
 }
 
-/// The least number of a descriptor that the library keeps for itself. Lower numbers belong to the program: it may count
-/// on getting the lowest free number, or call with a number that it has just closed.
+/// Lowest number for the library's own descriptors. Lower numbers belong to the program, which may
+/// count on getting the lowest free number, or use a number that it has just closed.
 const LOWEST_OWN: i32 = 512;
 
-/// Gives an open file of the library's own, close-on-exec, a number that the program is not likely to use: `fd`, or a
-/// number from [`LOWEST_OWN`] on instead, if the limit of open files (`RLIMIT_NOFILE`) allows that.
+/// Gives an open file of the library's own, close-on-exec, a number that the program is not likely
+/// to use: `fd`, or a number from [`LOWEST_OWN`] on instead, if the limit of open files
+/// (`RLIMIT_NOFILE`) allows that.
 pub fn keep_for_library(fd: i32) -> i32 {
     let _errno = super::KeepErrno::new();
     // SAFETY: no pointers; `fd` is the caller's, and the caller uses the result instead.
@@ -129,8 +131,9 @@ pub fn keep_for_library(fd: i32) -> i32 {
     }
 }
 
-/// Makes room for the library's descriptors in the kernel's table. In a process with threads the kernel waits for some ms
-/// until it has made the table larger, so this comes before the first thread.
+/// Makes room for the library's descriptors in the kernel's table. In a process with threads the
+/// kernel waits for some ms until it has made the table larger, so this comes before the first
+/// thread.
 pub fn make_room_for_library() {
     if let Ok(fd) = super::epoll::create() {
         super::epoll::close(fd);
@@ -162,18 +165,19 @@ pub unsafe fn splice(from: End, to: End, n: usize, flags: u32) -> isize {
     answer(unsafe { libc::splice(from.fd, from.offset, to.fd, to.offset, n, flags) })
 }
 
-/// One of the two files of a splice. The offset is null if the file has none, or if its own position counts.
+/// One of the two files of a splice. A null offset: the file has no position, or its own position
+/// is used.
 #[derive(Clone, Copy)]
 pub struct End {
     pub fd: i32,
     pub offset: *mut i64,
 }
 
-/// The buffers of the calls that take several.
+/// A buffer of readv(2) and writev(2).
 pub type Buffer = libc::iovec;
 
-/// The only buffer, unless it is empty: readv(2) and writev(2) of nothing do nothing. With read(2) and write(2) that
-/// depends on the file: some report an error, and an inotify instance has the caller wait.
+/// The buffer, if there is exactly one and it isn't empty. With empty buffers readv(2) and
+/// writev(2) do nothing; read(2) and write(2) may fail or, on an inotify instance, wait.
 fn only(buffers: &[Buffer]) -> Option<&Buffer> {
     match buffers {
         [one] if one.iov_len > 0 => Some(one),
@@ -245,9 +249,9 @@ pub unsafe fn write_at(fd: i32, buffers: &[Buffer], offset: Option<i64>) -> isiz
     })
 }
 
-/// Reads what is there without a wait, whatever the file is, at the offset or at the file's own position. From a file on a
-/// disk that is what is in memory; with O_DIRECT the call waits for the disk nevertheless. `-EAGAIN`: nothing is there;
-/// see [`cant_tell`] for other errors. preadv2(2) with RWF_NOWAIT.
+/// preadv2(2) with RWF_NOWAIT: reads without waiting, from a file of any kind, at the offset or at
+/// the file's own position. A file on a disk gives the data that is in memory; with O_DIRECT the
+/// call waits for the disk nevertheless. `-EAGAIN`: no data; see [`cant_tell`] for other errors.
 ///
 /// # Safety
 /// The buffers are writable.
@@ -260,8 +264,8 @@ pub unsafe fn read_now(fd: i32, buffers: &[Buffer], offset: Option<i64>) -> isiz
 /// A flag of [`write_now`]: the call raises no SIGPIPE. Linux has it since 6.18.
 pub const RWF_NOSIGNAL: i32 = 0x100;
 
-/// Writes what there is room for without a wait. `-EAGAIN`: there is no room; see [`cant_tell`] for other errors.
-/// pwritev2(2) with RWF_NOWAIT and these flags.
+/// pwritev2(2) with RWF_NOWAIT and these flags: writes as much as fits, without waiting. `-EAGAIN`:
+/// no room; see [`cant_tell`] for other errors.
 ///
 /// # Safety
 /// The buffers are readable.
@@ -271,22 +275,23 @@ pub unsafe fn write_now(fd: i32, buffers: &[Buffer], flags: i32) -> isize {
     answer(unsafe { libc::pwritev2(fd, at, n, -1, libc::RWF_NOWAIT | flags) })
 }
 
-/// Whether this answer of [`read_now`] or [`write_now`] says that the kernel can't tell for this file, or has no such call
-/// for the caller. (A file that allows no write at all gives the error of a refused call, too, and gives it again to the
-/// plain write that comes next.)
+/// Whether this answer of [`read_now`] or [`write_now`] means that the call is not available: not
+/// for this file, not in this kernel, or not past a filter. (A file that allows no writes gives
+/// such an error too; the plain write that follows gets it again.)
 pub fn cant_tell(answer: isize) -> bool {
     let error = answer.wrapping_neg() as i32;
     answer < 0 && (error == libc::EOPNOTSUPP || super::is_refused(error))
 }
 
-/// Whether it is certain that the file has a position that can be set. Such a file refuses a negative position. A pipe
-/// or a socket has no position, and other files without one let lseek(2) do nothing. fstat(2) takes twice as long.
+/// Whether the file certainly has a position that can be set: only such a file refuses a negative
+/// position with EINVAL. Pipes and sockets give another error; on other files without a position
+/// lseek(2) does nothing. fstat(2) would take twice as long.
 pub fn has_position(fd: i32) -> bool {
     // SAFETY: no pointers.
     answer(unsafe { libc::lseek(fd, -1, libc::SEEK_SET) } as isize) == -libc::EINVAL as isize
 }
 
-/// Whether reads from a file on a disk, and writes, wait for the disk in any case.
+/// For a file on a disk: whether reads always wait for the disk, and whether writes do.
 pub fn waits_for_disk(fd: i32) -> (bool, bool) {
     // SAFETY: no pointers.
     let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
@@ -302,8 +307,8 @@ pub fn poll_now(fd: i32, events: i16) -> isize {
     if n > 0 { one.revents as u16 as isize } else { n }
 }
 
-/// Blocks the thread until the first file has an event, or the second has a byte to read. False: the deadline (ns;
-/// negative: none) has passed. Signals end the wait too.
+/// Blocks the thread until the first file has an event, or the second has a byte to read. False:
+/// the deadline (ns; negative: none) has passed. Signals end the wait too.
 pub fn poll_two(fd: i32, events: i16, other: i32, deadline: i64) -> bool {
     let mut both = [
         libc::pollfd { fd, events, revents: 0 },
@@ -315,8 +320,9 @@ pub fn poll_two(fd: i32, events: i16, other: i32, deadline: i64) -> bool {
     unsafe { libc::ppoll(both.as_mut_ptr(), 2, timeout, ptr::null()) != 0 }
 }
 
-/// Keeps SIGPIPE from the calling thread while it writes to a file that is no socket. [`NoSigpipe::consume`] takes a
-/// SIGPIPE that the write has raised; dropping this restores the signal mask.
+/// Blocks SIGPIPE on the calling thread while the thread writes to a file that is no socket.
+/// [`NoSigpipe::consume`] takes a SIGPIPE that the write has raised; dropping this restores the
+/// signal mask.
 pub struct NoSigpipe {
     before: Option<libc::sigset_t>,
 }
@@ -346,7 +352,7 @@ impl NoSigpipe {
         }
     }
 
-    /// Whether a SIGPIPE is pending for this thread already, which the write has not raised.
+    /// Whether a SIGPIPE that the write has not raised is pending for this thread.
     pub fn pending() -> bool {
         let mut set = MaybeUninit::uninit();
         // SAFETY: the set is filled in before it is read.
@@ -373,7 +379,8 @@ impl Drop for NoSigpipe {
     }
 }
 
-/// Writes all of `bytes`, without SIGPIPE, and waits if a write would have to wait. 0, or a negative errno value.
+/// Writes all of `bytes`, without SIGPIPE, and waits if a write would have to wait. 0, or a
+/// negative errno value.
 pub fn write_whole(fd: i32, mut bytes: &[u8]) -> i32 {
     let quiet = NoSigpipe::new(false);
     while !bytes.is_empty() {

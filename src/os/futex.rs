@@ -3,8 +3,9 @@
 use super::spin::assert_none_held;
 use core::sync::atomic::AtomicU32;
 
-/// Blocks while `*word == expected`, until a wake, the deadline (ns on CLOCK_MONOTONIC; negative: none) or a signal.
-/// May return for no reason, so the caller must check the word again. False: the deadline has passed.
+/// Blocks while `*word == expected`, until a wake, the deadline (ns on CLOCK_MONOTONIC; negative:
+/// none) or a signal. May return for no reason, so the caller must check the word again. False: the
+/// deadline has passed.
 pub fn wait(word: &AtomicU32, expected: u32, deadline: i64) -> bool {
     assert_none_held();
     let _errno = super::KeepErrno::new();
@@ -25,8 +26,8 @@ pub fn wait(word: &AtomicU32, expected: u32, deadline: i64) -> bool {
     !(r < 0 && super::errno() == libc::ETIMEDOUT)
 }
 
-/// Wakes up to `n` threads that wait on the word at this address. If the memory is gone already this wakes no thread,
-/// or a thread for no reason.
+/// Wakes up to `n` threads that wait on the word at this address. The memory may be gone: then no
+/// thread wakes, or a thread wakes for no reason.
 pub fn wake(word: *const AtomicU32, n: i32) {
     assert_none_held();
     let _errno = super::KeepErrno::new();

@@ -1,25 +1,28 @@
 //! The library's own heap.
 //!
-//! A goroutine may be stopped anywhere in the user's code, in the middle of `malloc` too, and goes on when it has a P
-//! again. If the library, with the only P, then waited for malloc's lock, nothing would ever move. So the library's
-//! Rust code doesn't use the C library's heap but a heap that only the library locks, and no thread is stopped while it
-//! holds that lock.
+//! A goroutine may be stopped anywhere in the user's code, in the middle of `malloc` too, and goes
+//! on when it has a P again. If the library, with the only P, then waited for malloc's lock,
+//! nothing would ever move. So the library's Rust code doesn't use the C library's heap but a heap
+//! that only the library locks, and no thread is stopped while it holds that lock.
 //!
-//! With `GOSCHED_DEBUG=systemheap=1` the library uses the C library's heap nevertheless, so that valgrind sees each
-//! allocation.
+//! With `GOSCHED_DEBUG=systemheap=1` the library uses the C library's heap nevertheless, so that
+//! valgrind sees each allocation.
 //!
-//! This heap is the allocator of all Rust code in the process in two cases: in libgosched, and in a Rust program that
-//! depends on this crate with the feature `allocator`. Without that feature the program's own allocator is used
-//! ([`IS_OURS`]). Then goroutines are not preempted by a signal, unless the program asks for one; if it does, its
-//! allocator must not share a lock with functions that goroutines call.
+//! This heap is the allocator of all Rust code in the process in two cases: in libgosched, and in a
+//! Rust program that depends on this crate with the feature `allocator`. Without that feature the
+//! program's own allocator is used ([`IS_OURS`]). Then goroutines are not preempted by a signal,
+//! unless the program asks for one; if it does, its allocator must not share a lock with functions
+//! that goroutines call.
 //!
 //! # Without memory
 //!
-//! Rust's own containers abort when an allocation fails. So what a user's call makes (channels, timers, names, values
-//! of keys, M's) is allocated by [`alloc`], [`boxed`], [`reserve`] and [`c_string`], which can fail, and then the call
-//! gives its documented error. All other allocations are small and bounded by the size of the machine, not by what the
-//! program does: the lists of one start of the runtime, the text of reports, a list of sysmon's. When the system
-//! refuses memory for these, it comes from [`RESERVE`] bytes that are part of the library's image.
+//! Rust's own containers abort when an allocation fails. So objects that a user's call makes
+//! (channels, timers, names, values of keys, M's) are allocated by [`alloc`], [`boxed`],
+//! [`reserve`] and [`c_string`], which can fail; then the call returns its documented error. All
+//! other allocations are small and bounded by the size of the machine, not by what the program
+//! does: the lists of one start of the runtime, the text of reports, a list of sysmon's. When the
+//! system refuses memory for these, it comes from [`RESERVE`] bytes that are part of the library's
+//! image.
 
 use super::locked::Locked;
 use core::alloc::{GlobalAlloc, Layout};
@@ -34,10 +37,11 @@ use std::ffi::CString;
 /// Bytes for allocations that can't fail, when the system refuses memory.
 const RESERVE: usize = 512 << 10;
 
-/// The memory of the reserve. The linker sets it aside. Its pages take memory when they are touched, which never
-/// happens while the system gives memory.
+/// The memory of the reserve. The linker sets it aside. Its pages take memory when they are
+/// touched, which never happens while the system gives memory.
 ///
-/// Atomic only so that a `static` may be written to. The `Dlmalloc` of the reserve hands out the bytes, each to one owner.
+/// Atomic only so that a `static` may be written to. The `Dlmalloc` of the reserve hands out the
+/// bytes, each to one owner.
 #[repr(C, align(4096))]
 struct Reserve([AtomicU8; RESERVE]);
 
@@ -95,7 +99,7 @@ pub const IS_OURS: bool = cfg!(any(test, feature = "allocator"));
 
 struct Heap {
     heaps: Locked<Heaps>,
-    /// Which heap is used: decided at the first allocation.
+    /// The heap in use, decided at the first allocation.
     choice: AtomicU8,
 }
 
@@ -126,7 +130,7 @@ impl Heap {
         }
     }
 
-    /// Two threads may do this at once, and come to the same answer.
+    /// Two threads may decide at once: their answers are equal.
     #[cold]
     fn decide(&self) -> bool {
         // SAFETY: a C string, which is read at once.
@@ -144,7 +148,7 @@ impl Heap {
 }
 
 impl Heap {
-    /// Null: the system gives no memory.
+    /// Allocates from the system's memory. Null: the system gives none.
     ///
     /// # Safety
     /// As [`GlobalAlloc::alloc`].
@@ -159,7 +163,7 @@ impl Heap {
         }
     }
 
-    /// Null: the reserve is used up.
+    /// Allocates from the reserve. Null: it is used up.
     #[cold]
     fn reserve_alloc(&self, layout: Layout) -> *mut u8 {
         self.with_reserve(|h| {
@@ -173,8 +177,8 @@ impl Heap {
     }
 }
 
-// SAFETY: all three heaps are allocators, and each block goes back to its own: a block of the reserve is known by its
-// address.
+// SAFETY: all three heaps are allocators, and each block goes back to its own: a block of the
+// reserve is known by its address.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: as the caller says.
@@ -217,7 +221,8 @@ unsafe impl GlobalAlloc for Heap {
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         let _errno = super::KeepErrno::new();
-        // SAFETY: as the caller says; a block that moves between heaps is copied as far as both blocks reach.
+        // SAFETY: as the caller says; a block that moves between heaps is copied as far as both
+        // blocks reach.
         unsafe {
             if !is_in_reserve(block) {
                 let new = match self.is_own() {
@@ -238,8 +243,8 @@ unsafe impl GlobalAlloc for Heap {
     }
 }
 
-/// A block of memory, never from the reserve. `None`: there is no memory. It is freed as any block of the global
-/// allocator.
+/// A block of memory, never from the reserve, to be freed as any block of the global allocator.
+/// `None`: there is no memory.
 ///
 /// # Safety
 /// The size is not 0.
@@ -312,8 +317,8 @@ fn reserve_exact(list: &mut Vec<u8>, len: usize) -> bool {
     true
 }
 
-/// Whether the system would give this number of bytes right now. Asked before something is built of many small parts;
-/// if other threads take the memory meanwhile, these come from the reserve.
+/// Whether the system would give this number of bytes right now. Asked before building an object of
+/// many small parts. If other threads take the memory meanwhile, the parts come from the reserve.
 pub fn has_room(bytes: usize) -> bool {
     let mut probe: Vec<u8> = Vec::new();
     reserve(&mut probe, bytes)

@@ -21,15 +21,15 @@ pub struct Definition {
     pub function: *mut c_void,
     /// The object's number among those with thread-local storage; 0: it has none.
     pub tls_module: usize,
-    /// The address of its block on the calling thread; 0: the thread has none yet.
+    /// The address of the object's block on the calling thread; 0: the thread has none yet.
     pub tls_block: usize,
     /// The size of a block in bytes.
     pub tls_size: usize,
 }
 
-/// Calls `f` with each function of this name that a loaded object exports, even where a symbol of another object hides
-/// it, and with the function at `also` (null: none), which may be one of them. Waits for the loader's lock, and calls
-/// `f` with that held, so no object goes meanwhile.
+/// Calls `f` with each function of this name that a loaded object exports, even if another object's
+/// symbol hides it, and with the function at `also` (null: none), which may be among them. Takes
+/// the loader's lock, and calls `f` with the lock held, so that no object is unloaded meanwhile.
 pub fn each_definition_of(name: &CStr, also: *mut c_void, f: &mut dyn FnMut(Definition)) {
     struct Search<'a> {
         name: &'a CStr,
@@ -37,8 +37,8 @@ pub fn each_definition_of(name: &CStr, also: *mut c_void, f: &mut dyn FnMut(Defi
         f: &'a mut dyn FnMut(Definition),
     }
     extern "C" fn visit(object: *mut libc::dl_phdr_info, _: usize, search: *mut c_void) -> c_int {
-        // SAFETY: the loader describes an object that stays until this returns, and passes on the search, which lives
-        // until the loader has finished.
+        // SAFETY: the loader describes an object that stays until this returns, and passes on the
+        // search, which lives until the loader has finished.
         unsafe {
             let (search, object) = (&mut *search.cast::<Search>(), &*object);
             let found = Symbols::of(object).and_then(|s| s.find(search.name));
@@ -89,7 +89,8 @@ struct Symbols {
     base: usize,
     table: *const libc::Elf64_Sym,
     names: *const libc::c_char,
-    /// The hash tables in GNU's format and in the old format. An object has at least one of them, or no symbols.
+    /// The hash tables in GNU's format and in the old format. An object has at least one of them,
+    /// or no symbols.
     gnu_hash: *const u32,
     hash: *const u32,
 }
@@ -99,8 +100,8 @@ impl Symbols {
     /// The object is loaded.
     unsafe fn of(object: &libc::dl_phdr_info) -> Option<Symbols> {
         let base = object.dlpi_addr as usize;
-        // SAFETY: the loader keeps these headers, and the section that they name, in memory; the section's last entry
-        // is DT_NULL.
+        // SAFETY: the loader keeps these headers, and the section that they name, in memory; the
+        // section's last entry is DT_NULL.
         unsafe {
             let headers = slice::from_raw_parts(object.dlpi_phdr, object.dlpi_phnum.into());
             let section = headers.iter().find(|h| h.p_type == libc::PT_DYNAMIC)?;
@@ -187,7 +188,8 @@ impl Symbols {
         unsafe { (0..self.hash.add(1).read() as usize).find_map(|i| self.defined(i, name)) }
     }
 
-    /// The address of symbol number `i`, if that is a function of this name which the object defines.
+    /// The address of symbol number `i`, if that is a function of this name which the object
+    /// defines.
     ///
     /// # Safety
     /// As for `find`; there is such a symbol.

@@ -22,12 +22,12 @@ impl<T> Locked<T> {
     /// Runs `f` with the lock held. `f` must not ask for the same lock.
     #[inline(always)]
     pub fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
-        // SAFETY: the lock is held, so no other thread reaches the value; and `f` can reach it only by its argument,
-        // because a second `with` would wait for the lock for ever.
+        // SAFETY: the lock is held, so no other thread reaches the value; and `f` can reach it only
+        // by its argument, because a second `with` would wait for the lock for ever.
         self.lock.with(|| f(unsafe { &mut *self.value.get() }))
     }
 
-    /// As [`Locked::with`]; `None`: another thread holds the lock.
+    /// [`Locked::with`], if the lock is free. `None`: another thread holds it.
     #[must_use]
     pub fn try_with<R>(&self, f: impl FnOnce(&mut T) -> R) -> Option<R> {
         if !self.lock.try_lock() {
@@ -40,13 +40,13 @@ impl<T> Locked<T> {
         Some(r)
     }
 
-    /// The value, whose owner is the only thread that has a reference to it.
+    /// The value, without locking: `&mut self` proves that no other thread has a reference.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }
 
-    /// Around a fork: the child must not find the lock held by a thread that it doesn't have, or the value half
-    /// changed.
+    /// Locks around a fork: the child must not find the lock held by a thread that the child
+    /// doesn't have, or the value half changed.
     pub fn lock(&self) {
         self.lock.lock();
     }

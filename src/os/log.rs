@@ -1,24 +1,25 @@
-//! The library's own messages: warnings and the report of a deadlock. Lines go to standard error, or to the function
-//! that the host has set in its place.
+//! The library's own messages: warnings and the report of a deadlock. Lines go to standard error,
+//! or to the function that the host has set in its place.
 
 use super::locked::Locked;
 use core::ffi::{c_char, c_void};
 use core::fmt::{self, Write};
 
-/// Gets a line, a C string without a newline, which is valid during the call.
+/// Called with a line: a C string without a newline, valid during the call.
 pub type Log = unsafe extern "C" fn(ctx: *mut c_void, line: *const c_char);
 
 /// The longest line in bytes; longer lines are cut.
 const LONGEST: usize = 1023;
 
-/// What the host wants its functions to be called with, on any thread. The library never follows the pointer.
+/// The argument of the host's functions, on any thread. The library never follows the pointer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct HostArg(pub *mut c_void);
 
-// SAFETY: only functions of the host use the pointer, and the host has said that these may be called on any thread.
+// SAFETY: only functions of the host use the pointer, and the host has said that these may be
+// called on any thread.
 unsafe impl Send for HostArg {}
 
-/// A function of the host's with its argument.
+/// A function of the host, with its argument.
 #[derive(Clone, Copy)]
 pub struct Callback<F>(pub F, pub HostArg);
 
@@ -29,7 +30,7 @@ pub fn set(log: Option<(Log, *mut c_void)>) {
     TARGET.with(|target| *target = log.map(|(f, ctx)| Callback(f, HostArg(ctx))));
 }
 
-/// Around a fork: the child must not find the function locked.
+/// Locks the function around a fork: the child must not find it locked.
 pub fn lock() {
     TARGET.lock();
 }
@@ -50,7 +51,7 @@ pub fn say(text: fmt::Arguments) {
     lines.end();
 }
 
-/// Passes on each line when it is whole.
+/// A line under construction; each whole line is passed on.
 struct Lines {
     line: [u8; LONGEST + 1],
     len: usize,

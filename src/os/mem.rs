@@ -4,12 +4,13 @@ use super::PAGE;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-/// `MADV_GUARD_INSTALL` (Linux 6.13), which libc doesn't have: accesses to the range fault from now on, without a
-/// mapping of its own.
+/// `MADV_GUARD_INSTALL` (Linux 6.13), which libc doesn't have: accesses to the range fault from now
+/// on, without a mapping of its own.
 const MADV_GUARD_INSTALL: i32 = 102;
 
-/// Reserves `len` bytes of zeroed memory, aligned to `align` (a power of two), which take real memory only as they are
-/// touched, in pages of [`PAGE`]. Gives the address. `None`: there is no address space.
+/// Reserves `len` bytes of zeroed memory, aligned to `align` (a power of two); returns the address.
+/// Pages of [`PAGE`] bytes take real memory when they are touched. `None`: there is no address
+/// space.
 #[must_use]
 pub fn reserve(len: usize, align: usize) -> Option<usize> {
     let _errno = super::KeepErrno::new();
@@ -35,7 +36,8 @@ pub fn reserve(len: usize, align: usize) -> Option<usize> {
     Some(at)
 }
 
-/// Keeps huge pages from this range. Kernels without huge pages answer with an error, which means the same.
+/// Keeps huge pages from this range. Kernels without huge pages answer with an error, which is
+/// fine.
 pub fn small_pages(at: usize, len: usize) {
     let _errno = super::KeepErrno::new();
     // SAFETY: whatever is in the range, no content changes.
@@ -52,13 +54,13 @@ pub fn map(len: usize) -> Option<usize> {
     (p != libc::MAP_FAILED).then_some(p as usize)
 }
 
-/// Asks for the memory of a range to come from this NUMA node, by the system's number, while the node has memory. Pages
-/// that were touched already stay where they are.
+/// Asks for a range's memory to come from this NUMA node (the system's number) while the node has
+/// any. Pages that were touched stay where they are.
 pub fn prefer_node(at: usize, len: usize, node: usize) {
     set_policy(at, len, libc::MPOL_PREFERRED, core::iter::once(node));
 }
 
-/// Asks for the memory of a range to come from all of these nodes in turn, page by page.
+/// Asks for a range's pages to come from these nodes in turn.
 pub fn interleave(at: usize, len: usize, nodes: impl Iterator<Item = usize>) {
     set_policy(at, len, libc::MPOL_INTERLEAVE, nodes);
 }
@@ -73,13 +75,13 @@ fn set_policy(at: usize, len: usize, policy: i32, nodes: impl Iterator<Item = us
     }
     // One more than there are bits, because the kernel subtracts one.
     let bits = NODES + 1;
-    // SAFETY: no content of the range changes; the mask is readable. A node without memory, or a filter, means an
-    // error, and then the memory comes from the default node.
+    // SAFETY: no content of the range changes; the mask is readable. A node without memory, or a
+    // filter, means an error, and then the memory comes from the default node.
     unsafe { libc::syscall(libc::SYS_mbind, at, len, policy, mask.as_ptr(), bits, 0) };
 }
 
-/// Moves the touched pages of a range to a NUMA node; addresses stay. Returns how many pages are on that node
-/// afterwards.
+/// Moves the touched pages of a range to a NUMA node; addresses stay. Returns how many pages are on
+/// that node afterwards.
 pub fn move_to_node(at: usize, len: usize, node: usize) -> usize {
     const MPOL_MF_MOVE: i32 = 2;
     /// How many pages one system call moves.
@@ -93,8 +95,8 @@ pub fn move_to_node(at: usize, len: usize, node: usize) -> usize {
         let mut status = [-1i32; BATCH];
         let n = ((end - batch) / PAGE).min(BATCH);
         pages[..n].iter_mut().enumerate().for_each(|(i, p)| *p = batch + i * PAGE);
-        // SAFETY: three arrays of `n` entries; moving pages changes no content. The status tells of a page that was
-        // never touched, or can't be moved.
+        // SAFETY: three arrays of `n` entries; moving pages changes no content. The status tells of
+        // a page that was never touched, or can't be moved.
         unsafe {
             let (pages, nodes, status) = (pages.as_ptr(), nodes.as_ptr(), status.as_mut_ptr());
             libc::syscall(libc::SYS_move_pages, 0, n, pages, nodes, status, MPOL_MF_MOVE);
@@ -104,8 +106,8 @@ pub fn move_to_node(at: usize, len: usize, node: usize) -> usize {
     moved
 }
 
-/// Moves a value into memory of its own, from this NUMA node if possible. [`drop_placed`] ends it. `None`: there is no
-/// memory.
+/// Moves a value into pages of its own, from this NUMA node if possible, until [`drop_placed`].
+/// `None`: there is no memory.
 pub fn place<T>(value: T, node: Option<usize>) -> Option<*mut T> {
     let len = size_of::<T>().next_multiple_of(PAGE);
     let at = reserve(len, PAGE)?;
@@ -118,7 +120,7 @@ pub fn place<T>(value: T, node: Option<usize>) -> Option<*mut T> {
     Some(p)
 }
 
-/// Ends a value that [`place`] has placed.
+/// Drops a value that [`place`] has placed, and frees its memory.
 ///
 /// # Safety
 /// [`place`] gave the value, which is used no more.
@@ -140,7 +142,7 @@ pub unsafe fn release(at: usize, len: usize) {
     }
 }
 
-/// Gives the memory of a range back but keeps the addresses: it reads as zero.
+/// Gives the memory of a range back but keeps the addresses: the range reads as zero.
 ///
 /// # Safety
 /// [`reserve`] gave the range, and nothing needs its content any more.
@@ -187,8 +189,8 @@ pub unsafe fn discard_all(ranges: impl Iterator<Item = (usize, usize)>) {
     unsafe { BATCHES.advise(ranges, one) };
 }
 
-/// Advises the kernel on many ranges of memory with one system call (Linux 6.13). A tool such as valgrind may print a
-/// warning each time, so this is tried only until it fails once.
+/// Advises the kernel on many ranges of memory with one system call (Linux 6.13). A tool such as
+/// valgrind may print a warning each time, so this is tried only until it fails once.
 struct Batches {
     advice: i32,
     cannot: AtomicBool,

@@ -7,19 +7,19 @@ const PRIVATE_EXPEDITED: i32 = 1 << 3;
 
 static THERE: AtomicBool = AtomicBool::new(false);
 
-/// Tells the kernel that the process will use membarrier(2). Once is enough; the child of a fork does it again.
+/// Registers the process for membarrier(2): once, and again in the child of a fork.
 pub fn set_up() {
     THERE.store(call(REGISTER), Ordering::Relaxed);
 }
 
-/// Whether the system has membarrier(2), as far as is known.
+/// Whether membarrier(2) has worked so far.
 pub fn is_there() -> bool {
     THERE.load(Ordering::Relaxed)
 }
 
-/// From here on every thread sees what the caller has stored before, and the caller sees what every thread has stored
-/// before. False: the system refuses that, because the program has installed a filter of system calls since. Then
-/// [`is_there`] is false, too.
+/// From here on every thread sees what the caller has stored before, and the caller sees what every
+/// thread has stored before. False: the system refuses the call, because the program has installed
+/// a filter of system calls since. Then [`is_there`] is false, too.
 #[must_use]
 pub fn all_threads() -> bool {
     fence(Ordering::SeqCst);

@@ -23,8 +23,8 @@ pub mod time;
 use core::ffi::CStr;
 use core::mem::MaybeUninit;
 
-/// Writes all of `bytes` to a file descriptor, or as much as the system takes. For reports, whose failure can't be
-/// reported. Async-signal-safe.
+/// Writes `bytes` to a file descriptor, and gives up at an error. For reports: their failure can't
+/// be reported. Async-signal-safe.
 pub fn write_all(fd: i32, mut bytes: &[u8]) {
     while !bytes.is_empty() {
         // SAFETY: the pointer and length are those of a slice.
@@ -43,19 +43,20 @@ pub fn errno() -> i32 {
     unsafe { *errno_location() }
 }
 
-/// Whether a system call has failed because the kernel doesn't have it, or because a filter of system calls refuses it:
-/// filters use one of these errors.
+/// Whether the error says that the kernel doesn't have the system call, or that a filter refuses
+/// it.
 pub fn is_refused(errno: i32) -> bool {
     matches!(errno, libc::ENOSYS | libc::EPERM | libc::EACCES)
 }
 
-/// The address of the calling thread's errno. It may be kept only in data of that thread.
+/// The address of the calling thread's errno, to be kept only in data of that thread.
 pub fn errno_location() -> *mut i32 {
     // SAFETY: no preconditions.
     unsafe { libc::__errno_location() }
 }
 
-/// A description of a code address, for a report: the function, if it is known, and the file with the offset in it.
+/// A description of a code address, for a report: the function, if it is known, and the file with
+/// the offset in it.
 pub fn place_of(pc: usize) -> String {
     let mut info = MaybeUninit::<libc::Dl_info>::zeroed();
     // SAFETY: `info` is filled in if the call succeeds.
@@ -101,8 +102,8 @@ pub fn abort() -> ! {
     unsafe { libc::abort() }
 }
 
-/// The preemption signal may come at any moment in the user's code. In a model it comes only where the model says so, and
-/// many models don't tell the user's code from the library's.
+/// Whether the preemption signal may come at any moment in the user's code. False in models: there
+/// it comes only where the model says so.
 pub const HAS_SIGNALS: bool = true;
 
 /// The size of a page in bytes.

@@ -1,18 +1,20 @@
-//! How late the kernel wakes a thread that sleeps to a deadline. A processor leaves its idle state only some time after
-//! its timer: 50 to 100 us on a virtual machine, 2 to 100 us on others, less after a short sleep than after a long one. A
-//! thread that asks to be woken earlier by that time runs at its deadline, give or take how much the delay differs from
-//! sleep to sleep. It spins for the rest, if there is any.
+//! How late the kernel wakes a thread that sleeps to a deadline. A processor leaves its idle state
+//! only some time after its timer: 50 to 100 us on a virtual machine, 2 to 100 us on others, less
+//! after a short sleep than after a long one. A thread that asks to be woken earlier by that time
+//! runs at its deadline, give or take how much the delay differs from sleep to sleep. It spins for
+//! the rest, if there is any.
 
 use core::sync::atomic::{AtomicI64, Ordering};
 
-/// The most that a thread asks to be woken early, in ns, and so the longest that it spins.
+/// How much earlier a thread asks to be woken, at most, in ns; so also the longest time that it
+/// spins.
 pub const MOST: i64 = 200_000;
 
-/// By how much one sleep changes the delay that is known, in ns, at most. So a sleep that ends very late, because the
-/// thread had to wait for a processor, counts no more than others.
+/// How much one sleep changes the known delay, at most, in ns. So a sleep that ends very late,
+/// because the thread had to wait for a processor, counts no more than others.
 const STEP: i64 = 2_000;
 
-/// Sleeps are of the same class if they are as long to a factor of 4: up to 64 us, 256 us, 1 ms, ..., 64 ms, and longer.
+/// Number of classes by length: up to 64 us, 256 us, 1 ms, ..., 64 ms, and longer.
 const CLASSES: usize = 7;
 
 /// How late most sleeps of each class have ended, in ns.
@@ -21,7 +23,8 @@ pub struct Oversleep([AtomicI64; CLASSES]);
 /// A sleep to a deadline.
 #[derive(Clone, Copy)]
 pub struct Sleep {
-    /// The time to which the thread asks the kernel to let it sleep, in ns; not above 0: there is no deadline.
+    /// The time at which the kernel is asked to wake the thread, in ns; 0 or less: there is no
+    /// deadline.
     pub until: i64,
     class: usize,
 }
@@ -31,8 +34,8 @@ impl Oversleep {
         Oversleep([const { AtomicI64::new(0) }; CLASSES])
     }
 
-    /// A sleep that begins now, of a thread that is to run at the deadline; both in ns. A deadline that is not above 0 is
-    /// none.
+    /// Plans a sleep from `now` for a thread that is to run at `deadline`, both in ns. `deadline` 0
+    /// or less: none.
     pub fn plan(&self, now: i64, deadline: i64) -> Sleep {
         let length = u64::try_from(deadline.saturating_sub(now)).unwrap_or(0);
         // A class spans two bits; 64 us is about 2 to the 16th ns.
@@ -42,7 +45,7 @@ impl Oversleep {
         Sleep { until: if deadline <= 0 { deadline } else { (deadline - late).max(1) }, class }
     }
 
-    /// The sleep has ended at this time, in ns, by the clock and nothing else.
+    /// Learns from a sleep that the clock has ended, and no other event, at `now` (ns).
     pub fn learn(&self, sleep: Sleep, now: i64) {
         let late = &self.0[sleep.class];
         let known = late.load(Ordering::Relaxed);
@@ -57,7 +60,8 @@ mod tests {
 
     const MS: i64 = 1_000_000;
 
-    /// That many sleeps of this length, which end that late; all in ns. Gives by how much earlier the next one is to end.
+    /// `times` sleeps of `length` ns that end `late` ns late. Returns how many ns earlier the next
+    /// sleep is to end.
     fn sleep(o: &Oversleep, times: usize, length: i64, late: i64) -> i64 {
         for _ in 0..times {
             let sleep = o.plan(MS, MS + length);

@@ -1,5 +1,5 @@
-//! Children, and signals that are read as from a file. Each function gives what the system call
-//! gives, or a negative errno value.
+//! Child processes, and signals that are read from a file. Each function returns the system call's
+//! result, or a negative errno value.
 
 use core::mem::MaybeUninit;
 
@@ -16,7 +16,7 @@ pub unsafe fn wait_now(pid: i32, status: *mut i32, options: i32) -> i32 {
     answer(unsafe { libc::waitpid(pid, status, options | libc::WNOHANG) } as isize)
 }
 
-/// A file that can be read, as poll(2) says, when this process has ended: pidfd_open(2),
+/// A file that poll(2) reports as readable when process `pid` has ended: pidfd_open(2),
 /// close-on-exec.
 pub fn open(pid: i32) -> i32 {
     // SAFETY: no pointers.
@@ -31,13 +31,13 @@ pub fn has_signal(set: &SignalSet, signal: i32) -> bool {
     unsafe { libc::sigismember(set, signal) == 1 }
 }
 
-/// A file that reports these signals: signalfd(2), non-blocking and close-on-exec.
+/// A file from which these signals are read: signalfd(2), non-blocking and close-on-exec.
 pub fn open_signals(set: &SignalSet) -> i32 {
     // SAFETY: a set.
     answer(unsafe { libc::signalfd(-1, set, libc::SFD_NONBLOCK | libc::SFD_CLOEXEC) } as isize)
 }
 
-/// The record that is read from such a file.
+/// The record of a signal that is read from a file of [`open_signals`].
 pub type SignalRecord = libc::signalfd_siginfo;
 
 /// An empty record.
@@ -54,7 +54,8 @@ pub fn signal_info(r: &SignalRecord) -> libc::siginfo_t {
     const REST: usize = 16;
     let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
     let signal = r.ssi_signo as i32;
-    // SAFETY: all bytes zero are a siginfo_t; the writes are within it, where the kernel has these fields.
+    // SAFETY: all bytes zero are a siginfo_t; the writes are within it, where the kernel has these
+    // fields.
     unsafe {
         let head = info.as_mut_ptr().cast::<i32>();
         head.write(signal);

@@ -3,15 +3,16 @@
 //!
 //! # What is the host's
 //!
-//! Both handlers stand in front of the host's action for the signal. A signal that isn't the library's is treated as
-//! the kernel would treat it: the default action ends the process with the same signal and the same `siginfo_t`; a
-//! fault isn't ignored even if its signal is; a handler runs with the mask, on the stack and as often as its flags say.
-//! The only exception is `SA_RESTART` of the preemption signal, which the library needs.
+//! Both handlers stand in front of the host's action for the signal. A signal that isn't the
+//! library's is treated as the kernel would treat it. The default action ends the process with this
+//! signal and its `siginfo_t`. A fault isn't ignored even if its signal is. A handler runs with its
+//! mask, on the stack and as often as its flags say. The only exception is `SA_RESTART` of the
+//! preemption signal, which the library needs.
 //!
-//! If the host installs a handler after the library's, the host's handler may call the library's, which it found
-//! installed. Then the library's handler must not pass the signal on to the action that it found last, which is that
-//! very handler of the host. It passes the signal on to the action that was installed before the library's handler. The
-//! library's handler knows that the kernel has called it if its context lies where the kernel puts it
+//! A handler that the host installs after the library's may call the library's handler. Then the
+//! library's handler must not pass the signal back to the host's newer handler: it passes the
+//! signal on to the action that was installed before the library's. Called by the kernel, it uses
+//! the action that it found last. It tells the two callers apart by the address of the context
 //! ([`arch::signal_handler`]).
 
 use super::thread::{self, FAULTS};
@@ -25,16 +26,16 @@ use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, AtomicUsize, Ordering}
 /// The signals whose default action is to do nothing.
 const IGNORED: [i32; 4] = [libc::SIGCHLD, libc::SIGCONT, libc::SIGURG, libc::SIGWINCH];
 
-/// Bytes of an alternate signal stack for the handlers themselves: the library's, and a handler of the host's that
-/// interrupts it. The registers that the kernel saves come on top.
+/// Bytes of an alternate signal stack for the handlers themselves: the library's, and a handler of
+/// the host's that interrupts it. The registers that the kernel saves come on top.
 const ALT_STACK: usize = 64 << 10;
 
-/// How many handlers may interrupt each other on an alternate stack. For each the kernel saves the registers there, up
-/// to 11 KiB with AMX.
+/// Handlers that may interrupt each other on an alternate stack. The kernel saves the registers
+/// there for each, up to 11 KiB with AMX.
 const NESTED: usize = 4;
 
-/// The kernel would write at least this number of bytes below the interrupted stack pointer for a handler on that
-/// stack.
+/// Least number of bytes that the kernel writes below the interrupted stack pointer for a handler
+/// on that stack.
 const FRAME: usize = 1024;
 
 /// The size in bytes of an alternate signal stack.
@@ -45,8 +46,7 @@ fn alt_stack_size() -> usize {
     (ALT_STACK + NESTED * frame.max(libc::MINSIGSTKSZ)).next_multiple_of(PAGE)
 }
 
-/// The alternate signal stack of one thread; the thread's own is put back when it is
-/// dropped.
+/// An alternate signal stack for one thread. Dropping it restores the thread's former one.
 pub struct AltStack {
     at: usize,
     size: usize,
@@ -76,14 +76,14 @@ impl AltStack {
 }
 
 impl Drop for AltStack {
-    /// On the thread that set it up.
+    /// Runs on the thread that has called [`AltStack::set_up`].
     fn drop(&mut self) {
         // The user's code may have set another alternate stack.
         if alt_stack().ss_sp as usize == self.at + PAGE {
             let mut before = self.before;
             before.ss_flags &= !libc::SS_ONSTACK;
-            // SAFETY: the stack that the thread had before; no handler runs on this one, because this code is in no
-            // handler.
+            // SAFETY: the stack that the thread had before; no handler runs on this one, because
+            // this code is in no handler.
             unsafe { libc::sigaltstack(&before, ptr::null_mut()) };
         }
         // SAFETY: reserved for this stack, which is not the thread's alternate stack any more.
@@ -108,7 +108,7 @@ fn bit(sig: i32) -> Mask {
     1 << (sig - 1)
 }
 
-/// Makes it the calling thread's mask; returns the former mask. Async-signal-safe.
+/// Sets the calling thread's mask; returns the former mask. Async-signal-safe.
 fn set_mask(mask: Mask) -> Mask {
     let mut before: Mask = 0;
     // SAFETY: two words of the size that is passed.
@@ -128,8 +128,8 @@ unsafe fn interrupted_mask(context: *const c_void) -> Mask {
     unsafe { (&raw const (*context.cast::<libc::ucontext_t>()).uc_sigmask).cast::<Mask>().read() }
 }
 
-/// For a handler that sleeps and holds nothing: runs `f` with the interrupted code's signal mask, and with `sig`
-/// blocked (0: no signal).
+/// For a handler that sleeps and holds nothing: runs `f` with the interrupted code's signal mask,
+/// and with `sig` blocked (0: no signal).
 ///
 /// # Safety
 /// `context` is the `ucontext_t` that the handler was given.
@@ -224,9 +224,9 @@ impl SharedAction {
 
 /// The host's actions for a signal whose handler is the library's.
 struct Host {
-    /// Entry 0: the action from before the library's first installation. Entries 1 and 2, in turn: the action that a
-    /// later installation found. A handler that reads one entry isn't disturbed by the next installation, which writes
-    /// the other.
+    /// Entry 0: the action from before the library's first installation. Entries 1 and 2, in turn:
+    /// the action that a later installation found. A handler that reads one entry isn't disturbed
+    /// by the next installation, which writes the other.
     kept: [SharedAction; 3],
     /// The valid entry; [`Host::NONE`]: the library's handler was never installed.
     latest: AtomicUsize,
@@ -242,7 +242,8 @@ impl Host {
         }
     }
 
-    /// Installs `ours` in front of the host's action, unless `ours` is installed. One caller at a time.
+    /// Installs `ours` in front of the host's action, unless `ours` is installed. One caller at a
+    /// time.
     fn install(&self, sig: i32, ours: usize) {
         let now = installed(sig);
         if now.handler == ours {
@@ -256,7 +257,7 @@ impl Host {
         self.kept[next].set(now);
         // Release: pairs with the Acquire in `action`.
         self.latest.store(next, Ordering::Release);
-        // Only a fault interrupts the library's handler, until it lets other signals through.
+        // Only faults interrupt the library's handler, until it lets other signals through.
         let faults = FAULTS.iter().filter(|&&f| f != sig).fold(0, |mask, &f| mask | bit(f));
         let flags = libc::SA_SIGINFO
             | libc::SA_ONSTACK
@@ -283,7 +284,7 @@ impl Host {
         self.kept[if by_kernel && latest < self.kept.len() { latest } else { 0 }].take()
     }
 
-    /// Does with the signal what the kernel would have done for the host.
+    /// Carries out the host's action for the signal, as the kernel would.
     ///
     /// # Safety
     /// The arguments are those of a signal handler.
@@ -315,15 +316,15 @@ impl Host {
                         set_mask(interrupted_mask(context) | action.mask | own);
                     }
                 }
-                // SAFETY: the host has installed this function as a handler. A handler that takes only the number
-                // ignores the other arguments.
+                // SAFETY: the host has installed this function as a handler. A handler that takes
+                // only the number ignores the other arguments.
                 unsafe { arch::call_handler(f, sig, info.cast(), context, stack) };
             }
         }
     }
 }
 
-/// Whether an instruction of the thread has raised the signal, and not a process.
+/// Whether an instruction has raised the signal: no process has sent it.
 ///
 /// # Safety
 /// `info` is what a handler was given.
@@ -345,8 +346,8 @@ fn end_by(sig: i32, info: *mut libc::siginfo_t) {
     }
 }
 
-/// The upper end of the stack on which the host's handler must run; 0: the stack on which the library's handler runs. A
-/// handler without `SA_ONSTACK` runs on the interrupted stack.
+/// The upper end of the stack on which the host's handler must run; 0: the stack on which the
+/// library's handler runs. A handler without `SA_ONSTACK` runs on the interrupted stack.
 ///
 /// # Safety
 /// `context` is the `ucontext_t` that the kernel gave the library's handler.
@@ -365,8 +366,8 @@ unsafe fn stack_for(action: &Action, context: *const c_void) -> usize {
     sp - arch::RED_ZONE
 }
 
-/// Touches the interrupted stack, on which a handler will run. If the stack has no room the kernel would end the
-/// process, and so does this, because the signal is blocked now.
+/// Touches the interrupted stack, on which a handler will run. Without room there the process ends,
+/// as the kernel would end it: the touch raises a fault while its signal is blocked.
 ///
 /// # Safety
 /// Nothing is in use below `stack`.
@@ -375,18 +376,21 @@ unsafe fn check_room(sig: i32, stack: usize) {
     if sig == libc::SIGSEGV {
         report(lowest);
     }
-    // SAFETY: nothing there is in use, as the caller says; if nothing is mapped there, the fault is reported.
+    // SAFETY: nothing there is in use, as the caller says; if nothing is mapped there, the fault is
+    // reported.
     unsafe { (lowest as *mut u8).write_volatile(0) };
 }
 
-/// Gets the address of every fault, and returns if the fault isn't a stack overflow. Must be async-signal-safe.
+/// Called with the address of every fault; returns if the fault isn't a stack overflow. Must be
+/// async-signal-safe.
 pub type FaultHook = fn(address: usize);
 
 static HOOK: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
 static HOST_FAULTS: [Host; 2] = [Host::new(), Host::new()];
 const SIGNALS: [i32; 2] = [libc::SIGSEGV, libc::SIGBUS];
 
-/// Installs the fault handler in front of the host's action, unless it is installed. One caller at a time.
+/// Installs the fault handler in front of the host's action, unless it is installed. One caller at
+/// a time.
 pub fn on_fault(hook: FaultHook) {
     HOOK.store(hook as *mut (), Ordering::Release);
     for (sig, host) in SIGNALS.into_iter().zip(&HOST_FAULTS) {
@@ -421,16 +425,18 @@ extern "C" fn handle_fault(
     }
 }
 
-/// Gets the interrupted context when the library has sent the signal. Must be async-signal-safe.
+/// Called with the interrupted context when the library has sent the signal. Must be
+/// async-signal-safe.
 pub type PreemptHook = fn(context: *mut c_void);
 
 static PREEMPT: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
-/// The signal that has the handler now; 0: none.
+/// The signal for which the preemption handler is installed; 0: none.
 static PREEMPT_SIGNAL: AtomicI32 = AtomicI32::new(0);
 static HOST_PREEMPT: Host = Host::new();
 
-/// Installs the handler for a signal in front of the host's action, unless it is installed. If the signal is another
-/// than before, the former signal gets the host's action back. One caller at a time.
+/// Installs the preemption handler for `sig` in front of the host's action, unless it is installed.
+/// If another signal had the handler, that signal gets the host's action back. One caller at a
+/// time.
 pub fn on_preempt(sig: i32, hook: PreemptHook) {
     let ours = preempt_entry as *const () as usize;
     PREEMPT.store(hook as *mut (), Ordering::Release);
@@ -441,7 +447,7 @@ pub fn on_preempt(sig: i32, hook: PreemptHook) {
     HOST_PREEMPT.install(sig, ours);
 }
 
-/// The handler. A signal that the library has not sent goes to the host's action.
+/// The preemption handler. A signal that the library has not sent goes to the host's action.
 extern "C" fn handle_preempt(
     sig: i32,
     info: *mut libc::siginfo_t,

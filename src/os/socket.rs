@@ -1,5 +1,5 @@
-//! System calls on sockets. Each function returns what the system call returns, or a negative errno value; none of them
-//! waits, none raises SIGPIPE.
+//! System calls on sockets. Each function returns what the system call returns, or a negative errno
+//! value; none of them waits, none raises SIGPIPE.
 
 use super::file::Buffer;
 use core::ffi::CStr;
@@ -95,7 +95,8 @@ pub unsafe fn send_message(fd: i32, message: *const Message, flags: i32) -> isiz
     answer(unsafe { libc::sendmsg(fd, message, flags) })
 }
 
-/// accept4(2): the new socket is non-blocking and close-on-exec. Waits if the listening socket blocks.
+/// accept4(2): the new socket is non-blocking and close-on-exec. Waits if the listening socket
+/// blocks.
 ///
 /// # Safety
 /// The address is null, or writable for `*len`.
@@ -115,7 +116,7 @@ pub unsafe fn connect(fd: i32, to: *const Address, len: u32) -> isize {
     answer(unsafe { libc::connect(fd, to, len) } as isize)
 }
 
-/// Ends a connection, or an attempt to connect, and takes the error that this leaves.
+/// Ends a connection or an attempt to connect, and clears the error that this leaves.
 pub fn disconnect(fd: i32) {
     // SAFETY: all bytes zero are an address of no family.
     let nowhere: Address = unsafe { core::mem::zeroed() };
@@ -124,7 +125,7 @@ pub fn disconnect(fd: i32) {
     take_error(fd);
 }
 
-/// Takes the error that the socket has: 0 or a negative errno value.
+/// Returns and clears the socket's error: 0 or a negative errno value.
 pub fn take_error(fd: i32) -> i32 {
     let (mut error, mut len) = (0i32, 4u32);
     let at = (&raw mut error).cast();
@@ -135,7 +136,7 @@ pub fn take_error(fd: i32) -> i32 {
     }
 }
 
-/// Whether it is a TCP connection.
+/// Whether the socket is a TCP socket.
 pub fn is_tcp(fd: i32) -> bool {
     let (mut protocol, mut len) = (0i32, 4u32);
     let at = (&raw mut protocol).cast();
@@ -144,20 +145,20 @@ pub fn is_tcp(fd: i32) -> bool {
     r == 0 && protocol == libc::IPPROTO_TCP
 }
 
-/// Whether both ends of a TCP connection to this port are this socket. TCP allows that: of two ends that connect to each
-/// other at the same time neither listens.
+/// Whether this socket is both ends of a TCP connection to this port. TCP allows that: two ends may
+/// connect to each other at the same time without either listening.
 pub fn is_connected_to_itself(fd: i32, port: u16) -> bool {
     let own = address_by(fd, libc::getsockname).filter(|own| own.port() == port);
     own.is_some() && own == address_by(fd, libc::getpeername)
 }
 
-/// The IP address and the port that `ask` tells of the socket. `None`: it tells none.
+/// The socket's IP address and port according to `ask`. `None`: `ask` gives none.
 fn address_by(
     fd: i32,
     ask: unsafe extern "C" fn(i32, *mut Address, *mut u32) -> i32,
 ) -> Option<SocketAddr> {
-    // SAFETY: all bytes zero are valid, the address is writable for its length, and the kernel fills in as much of it as
-    // its family says.
+    // SAFETY: all bytes zero are valid, the address is writable for its length, and the kernel
+    // fills in as much of it as its family says.
     unsafe {
         let mut storage: libc::sockaddr_storage = core::mem::zeroed();
         let (at, mut len) = (&raw mut storage, size_of::<libc::sockaddr_storage>() as u32);
@@ -237,8 +238,8 @@ impl SocketAddress {
         }
     }
 
-    /// A path in the file system or, after a `@`, a name in Linux's abstract namespace, which is in no file system.
-    /// `-EINVAL`: no name; `-ENAMETOOLONG`.
+    /// A path in the file system or, after a `@`, a name in Linux's abstract namespace, which is in
+    /// no file system. `-EINVAL`: no name; `-ENAMETOOLONG`.
     pub fn unix(path: &CStr) -> Result<SocketAddress, i32> {
         let name = path.to_bytes();
         // SAFETY: all bytes zero are valid, and the address fits.
@@ -279,8 +280,8 @@ impl SocketAddress {
     }
 }
 
-/// A socket of a family, for a stream or for datagrams (`SOCK_STREAM`, `SOCK_DGRAM`), by the family's
-/// usual protocol; non-blocking and close-on-exec.
+/// A socket of a family, for a stream or for datagrams (`SOCK_STREAM`, `SOCK_DGRAM`), by the
+/// family's usual protocol; non-blocking and close-on-exec.
 pub fn new(family: i32, kind: i32) -> Result<i32, i32> {
     let kind = kind | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
     // SAFETY: no pointers.

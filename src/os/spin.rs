@@ -2,13 +2,14 @@
 
 use crate::atomic::{AtomicU32, Ordering, spin_loop};
 
-/// A lock for sections of about ten instructions. It is one word, zero when free, so it may live in zeroed memory that
-/// belongs to the user.
+/// A lock for sections of about ten instructions. It is one word, zero when free, so it may live in
+/// zeroed memory that belongs to the user.
 ///
-/// A waiter spins, then gives up its CPU, then sleeps, because the holder may have lost its CPU in the middle. No
-/// holder blocks or switches while it holds such a lock, except to leave the unlocking to the context that runs next.
-/// Nor does a holder wake or start a thread: that takes the kernel some microseconds, and a thread that starts may take
-/// locks of the C library. Builds with debug assertions check this ([`assert_none_held`]).
+/// A waiter spins, then gives up its CPU, then sleeps, because the holder may have lost its CPU in
+/// the middle. No holder blocks or switches while it holds such a lock, except to leave the
+/// unlocking to the context that runs next. Nor does a holder wake or start a thread: that takes
+/// the kernel some microseconds, and a thread that starts may take locks of the C library. Builds
+/// with debug assertions check this ([`assert_none_held`]).
 #[repr(transparent)]
 pub struct SpinLock(LongLock);
 
@@ -66,7 +67,8 @@ impl SpinLock {
     }
 }
 
-/// A [`SpinLock`] whose holder may make system calls, wake threads and start them. Its waiters sleep.
+/// A [`SpinLock`] whose holder may make system calls, wake threads and start them. Its waiters
+/// sleep.
 #[repr(transparent)]
 pub struct LongLock(AtomicU32);
 
@@ -110,8 +112,9 @@ impl LongLock {
         }
     }
 
-    /// No guard does this when it is dropped, because a section may end in another function than it began in: a goroutine
-    /// that parks hands the lock over to the context that runs next (`sched::core::park`).
+    /// Unlocks. There is no guard, because a section may end in another function than it began in:
+    /// a goroutine that parks hands the lock over to the context that runs next
+    /// (`sched::core::park`).
     ///
     /// # Safety
     /// The caller holds the lock, or the holder has handed it over to the caller.
@@ -141,13 +144,15 @@ impl LongLock {
     }
 }
 
-/// In builds with debug assertions: the calling thread holds no [`SpinLock`]. For functions that wake or start a thread.
+/// In builds with debug assertions: panics if the calling thread holds a [`SpinLock`]. For
+/// functions that wake or start a thread.
 #[inline(always)]
 pub fn assert_none_held() {
     held::assert_none();
 }
 
-/// How many spin locks the calling thread holds. A lock is handed over to another context, but not to another thread.
+/// Counts the spin locks that the calling thread holds. A lock may be handed over to another
+/// context, but not to another thread.
 #[cfg(debug_assertions)]
 mod held {
     use core::cell::Cell;
@@ -156,7 +161,8 @@ mod held {
         static HELD: Cell<i32> = const { Cell::new(0) };
     }
 
-    /// Never inlined: a goroutine may be on another thread when it calls this again.
+    /// Never inlined, so that no address of a thread-local is kept: a goroutine may be on another
+    /// thread at its next call.
     #[inline(never)]
     pub fn change(by: i32) {
         HELD.set(HELD.get() + by);
@@ -178,12 +184,12 @@ mod held {
     pub fn assert_none() {}
 }
 
-/// How many pauses one round has, some 0.5 us. A waiter that reads the lock more often takes its cache line away from
-/// the holder, and makes all wait longer.
+/// Pauses in one round, about 0.5 us. A waiter that read the lock more often would take the cache
+/// line away from the holder, and make all wait longer.
 const PAUSES: u32 = 30;
 
-/// One round of waiting for another thread that will be done soon. Later rounds are longer, because that thread may
-/// have lost its CPU.
+/// One round of waiting for another thread that will be done soon. Later rounds are longer, because
+/// the other thread may have lost its CPU.
 pub fn backoff(round: u32) {
     match round {
         0..=8 => {

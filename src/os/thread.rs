@@ -23,9 +23,10 @@ pub const FAULTS: [i32; 7] = [
 
 /// The threads that this library has started and not joined yet.
 struct Own {
-    /// Threads that the kernel may count already, and that are not in `list` yet.
+    /// Number of threads that are being started: the kernel may count them, but `list` doesn't have
+    /// them yet.
     starting: usize,
-    /// The others: as pthread_self(3) gives them, and the kernel's numbers.
+    /// All other threads: pthread_self(3) and the kernel's number.
     list: Vec<(libc::pthread_t, i32)>,
 }
 
@@ -46,8 +47,8 @@ impl Own {
         self.list.push((unsafe { libc::pthread_self() }, id()));
     }
 
-    /// The thread has been joined. Another that has been started since then may be the same to pthread_self(3): it comes
-    /// later in the list, which keeps its order.
+    /// The thread has been joined. A thread that was started since may have the same
+    /// pthread_self(3); it comes later in the list, whose order never changes.
     fn has_gone(&mut self, thread: libc::pthread_t) {
         if let Some(at) = self.list.iter().position(|&(t, _)| t == thread) {
             self.list.remove(at);
@@ -58,8 +59,9 @@ impl Own {
     }
 }
 
-/// Copies the kernel's numbers of the library's own threads, as many as there is room for, and returns how many threads
-/// there are. `None`: a thread is being started, which may have no number yet.
+/// Copies the kernel's numbers of the library's own threads, as many as there is room for, and
+/// returns how many threads there are. `None`: a thread is being started, which may have no number
+/// yet.
 pub fn own_ids(room: &mut [MaybeUninit<i32>]) -> Option<usize> {
     OWN.with(|own| {
         for (place, &(_, id)) in room.iter_mut().zip(&own.list) {
@@ -83,7 +85,7 @@ pub unsafe fn unlock_own() {
     unsafe { OWN.unlock() };
 }
 
-/// In the child of a fork: the threads are the parent's.
+/// Forgets all threads in the child of a fork: they are the parent's.
 pub fn forget_own() {
     OWN.with(|own| {
         own.starting = 0;
@@ -95,8 +97,8 @@ pub fn forget_own() {
 pub struct Thread(libc::pthread_t);
 
 impl Thread {
-    /// Starts a thread, which the caller must join or forget, with the default stack of the
-    /// system and every signal blocked but those a fault in its own code raises. The first call of `f` must be
+    /// Starts a thread, which the caller must join or forget, with the system's default stack. All
+    /// signals are blocked on it but those that faults raise. The first call of `f` must be
     /// [`set_up_current`]. Fails with a negative errno value.
     pub fn start(
         f: extern "C" fn(*mut c_void) -> *mut c_void,
@@ -164,7 +166,7 @@ impl SignalMask {
         }
     }
 
-    /// Makes it the calling thread's mask.
+    /// Sets the calling thread's mask.
     pub fn restore(&self) {
         // SAFETY: the set is initialised.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.0, ptr::null_mut()) };
@@ -185,7 +187,8 @@ pub fn unblock(signal: i32) -> SignalMask {
     before
 }
 
-/// Blocks every signal of the calling thread except those that a fault raises; returns the former mask.
+/// Blocks every signal of the calling thread except those that a fault raises; returns the former
+/// mask.
 fn block_signals() -> SignalMask {
     let before = SignalMask::current();
     // SAFETY: the set is filled before it is changed and used.
@@ -201,8 +204,8 @@ fn block_signals() -> SignalMask {
     before
 }
 
-/// For a thread that [`Thread::start`] has started, once: names the thread (15 characters at most), turns
-/// pthread_cancel(3) off on it for good, and asks the kernel for exact timeouts on it.
+/// For a thread that [`Thread::start`] has started, once: names the thread (15 characters at most),
+/// turns pthread_cancel(3) off on it for good, and asks the kernel for exact timeouts on it.
 pub fn set_up_current(name: &core::ffi::CStr) {
     OWN.with(Own::has_come);
     // pthread_cancel(3) is off for good: only the library ends the thread.
@@ -213,8 +216,8 @@ pub fn set_up_current(name: &core::ffi::CStr) {
     keep_turns_to_itself();
 }
 
-/// While this lives pthread_cancel(3) doesn't end the calling thread, because goroutines run on it, or it holds
-/// something of the library.
+/// While this lives pthread_cancel(3) doesn't end the calling thread. For threads that run
+/// goroutines, or hold a lock of the library.
 pub struct NoCancel(i32);
 
 impl NoCancel {
@@ -242,7 +245,8 @@ unsafe extern "C" {
     fn pthread_setcancelstate(state: i32, before: *mut i32) -> i32;
 }
 
-/// While this lives a borrowed thread has exact timeouts. The kernel lets the timeouts of other threads be 50 us late.
+/// While this lives a borrowed thread has exact timeouts. The kernel lets the timeouts of other
+/// threads be 50 us late.
 pub struct ExactTimeouts {
     /// The thread's former timer slack, in ns.
     slack: c_ulong,
@@ -270,19 +274,19 @@ fn set_slack(ns: c_ulong) {
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, ns) };
 }
 
-/// How long a thread's turns of the CPU are.
+/// Lengths of a thread's turns on the CPU.
 #[derive(Clone, Copy)]
 pub enum Turns {
-    /// The shortest that the kernel gives, 100 us. The kernel (EEVDF) runs such a thread as soon as it wakes, before
-    /// threads with longer turns.
+    /// 100 us, the shortest that the kernel gives. The kernel (EEVDF) runs such a thread as soon as
+    /// the thread wakes, before threads with longer turns.
     Short,
-    /// As long as those of any other thread.
+    /// The kernel's default.
     Usual,
 }
 
-/// Asks the kernel for such turns for a thread that the library has started. `id`: as of [`id`]; 0: the calling thread.
-/// Kernels before 6.12 ignore this, and then a thread that wakes may wait for 4 ms behind a thread that computes. A policy
-/// that the user has set, or sets meanwhile, stays.
+/// Sets the length of turns of a thread that the library has started. `id`: as of [`id`]; 0: the
+/// calling thread. Kernels before 6.12 ignore this: there a thread that wakes may wait for 4 ms
+/// behind a thread that computes. A policy that the user has set, or sets meanwhile, stays.
 pub fn ask_for_turns(id: i32, turns: Turns) {
     change_attributes(id, |attributes| set_turns(attributes, turns));
 }
@@ -296,13 +300,13 @@ fn set_turns(attributes: &mut libc::sched_attr, turns: Turns) {
     };
 }
 
-/// At the start of a thread: threads that it starts don't inherit its turns.
+/// Called at the start of a thread: threads that this thread starts won't inherit its turns.
 fn keep_turns_to_itself() {
     change_attributes(0, |a| a.sched_flags |= libc::SCHED_FLAG_RESET_ON_FORK as u64);
 }
 
-/// Changes scheduling attributes of a thread, if its policy is the usual one. Not with a negative nice value, which
-/// `SCHED_RESET_ON_FORK` would take from the threads that this thread starts.
+/// Changes scheduling attributes of a thread, if its policy is the usual one. Not with a negative
+/// nice value, which `SCHED_RESET_ON_FORK` would take from the threads that this thread starts.
 fn change_attributes(id: i32, change: impl FnOnce(&mut libc::sched_attr)) {
     let _errno = super::KeepErrno::new();
     let size = size_of::<libc::sched_attr>() as u32;
@@ -353,20 +357,21 @@ pub fn own_cpu_time() -> i64 {
     t.tv_sec * 1_000_000_000 + t.tv_nsec
 }
 
-/// What a thread does, as far as the kernel tells.
+/// A thread's state, as far as the kernel tells.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum State {
-    /// It is on a CPU, or waits for one, or that can't be told.
+    /// On a CPU, waiting for a CPU, or unknown.
     Runs,
-    /// It is blocked in a system call, which a signal may end with `EINTR`.
+    /// Blocked in a system call, which a signal may end with `EINTR`.
     InCall,
-    /// It is blocked in a page fault: in none of its calls, so a signal ends none. If the wait is uninterruptible the signal
-    /// comes as soon as the page is there, before the thread's next instruction.
+    /// Blocked in a page fault: a signal ends no call. If the wait is uninterruptible, a signal is
+    /// delivered once the page is there, before the thread's next instruction.
     InFault,
 }
 
-/// The state of the thread with this number right now. Takes a descriptor for a moment, so only a thread with a table of
-/// its own calls this. proc(5), `/proc/pid/syscall` and `/proc/pid/stat`.
+/// The state of the thread with this number right now. Opens a descriptor for a moment, so only a
+/// thread with its own descriptor table calls this. proc(5), `/proc/pid/syscall` and
+/// `/proc/pid/stat`.
 pub fn state(id: i32) -> State {
     let mut text = [0; 512];
     // "running", "-1 ..." for a thread that is blocked in no call, or the number of the call.
@@ -386,11 +391,11 @@ pub fn state(id: i32) -> State {
     }
 }
 
-/// The beginning of a file of a thread's under /proc. `None`: it can't be read.
+/// The beginning of a thread's file under /proc. `None`: the file can't be read.
 fn read_of_thread<'a>(id: i32, name: &str, text: &'a mut [u8]) -> Option<&'a [u8]> {
     let mut path = [0; 48];
     let mut rest = &mut path[..];
-    // Large enough; the last byte stays 0.
+    // The path fits, and the last byte stays 0.
     let _ = write!(rest, "/proc/self/task/{id}/{name}");
     // SAFETY: a C string, and a buffer of that size.
     let n = unsafe {
@@ -449,9 +454,10 @@ fn mark() -> usize {
     &raw const MARK as usize
 }
 
-/// Whether [`send_signal`] has sent the signal, or may have. It may have sent each signal from a thread of this process
-/// to one of its threads, where a filter refuses signals with a value; and a signal whose value the kernel has lost,
-/// because too many signals are pending (RLIMIT_SIGPENDING).
+/// Whether [`send_signal`] has sent the signal, or may have. Unclear cases count as sent: where a
+/// filter refuses signals with a value, each signal from a thread of this process to one of its
+/// threads; and a signal whose value the kernel has dropped, because too many signals are pending
+/// (RLIMIT_SIGPENDING).
 ///
 /// # Safety
 /// `info` is what a handler was given.
@@ -468,11 +474,12 @@ pub unsafe fn is_ours(info: *const libc::siginfo_t) -> bool {
     }
 }
 
-/// In the child of a goroutine that has forked: the lowest address and the size of that goroutine's stack.
+/// In the child of a goroutine that has forked: the lowest address and the size of that goroutine's
+/// stack.
 static FORKED_ON: [AtomicUsize; 2] = [AtomicUsize::new(0), AtomicUsize::new(0)];
 
-/// In the child of a goroutine that has forked: the child's only thread uses that goroutine's stack (the lowest address,
-/// the size) from now on. The stack stays mapped.
+/// In the child of a goroutine that has forked: the child's only thread uses that goroutine's stack
+/// (the lowest address, the size) from now on. The stack stays mapped.
 pub fn forked_on((lo, size): (usize, usize)) {
     FORKED_ON[0].store(lo, Ordering::Relaxed);
     FORKED_ON[1].store(size, Ordering::Relaxed);
@@ -498,14 +505,14 @@ pub fn stack_bounds() -> (usize, usize) {
 
 /// How many threads this process has that still run.
 pub fn count() -> usize {
-    // The directory has two links of its own, and one for each thread. To read the directory would take a descriptor,
-    // whose number a thread that opens a file meanwhile would miss.
+    // The directory has two links of its own and one for each thread. Reading it would use a
+    // descriptor, and so change the number that another thread's open gets meanwhile.
     let all = std::fs::metadata("/proc/self/task").map_or(0, |d| d.nlink().saturating_sub(2));
     (all as usize).saturating_sub(usize::from(has_main_thread_ended()))
 }
 
 /// Whether the main thread has ended by pthread_exit(3). The kernel lists it until the process
-/// ends, but without a program. To read a link takes no descriptor.
+/// ends, but without a link to a program. Reading a link uses no descriptor.
 fn has_main_thread_ended() -> bool {
     let _errno = super::KeepErrno::new();
     let has_program = |path: &core::ffi::CStr| {

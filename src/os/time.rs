@@ -13,7 +13,8 @@ pub fn now() -> i64 {
 pub fn sleep(ns: i64) {
     let _errno = super::KeepErrno::new();
     let ts = timespec(ns);
-    // Not by nanosleep(3), at which pthread_cancel(3) could end a plain thread that holds a lock.
+    // Not nanosleep(3), a cancellation point: pthread_cancel(3) could end a plain thread that holds
+    // a lock.
     // SAFETY: `ts` is readable; the remainder is not asked for.
     unsafe { libc::syscall(libc::SYS_nanosleep, &raw const ts, core::ptr::null_mut::<u8>()) };
 }
