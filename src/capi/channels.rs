@@ -23,11 +23,11 @@ pub const GS_RECV: c_int = 2;
 pub struct gs_case {
     /// NULL: never ready.
     pub ch: *mut gs_chan,
-    /// GS_SEND: the element to send. GS_RECV: where to put the element received; NULL drops it.
+    /// GS_SEND: the element to send. GS_RECV: where to put the received element; NULL: drop it.
     pub elem: *mut c_void,
     /// GS_SEND or GS_RECV.
     pub op: c_int,
-    /// Set if this case is chosen: 0, or -EPIPE if the channel is closed.
+    /// Written if this case is chosen: 0, or -EPIPE: the channel is closed.
     pub result: c_int,
 }
 
@@ -38,9 +38,9 @@ unsafe fn given<'a>(c: *const gs_chan) -> Option<&'a Chan> {
     unsafe { c.cast::<Chan>().as_ref() }
 }
 
-/// A channel for elements of elem_size bytes (at most 1 GiB; 0 is allowed) with a buffer for cap of
-/// them. With cap 0 the channel is unbuffered: a send waits for its receive. NULL: too large, or no
-/// memory. Free it with gs_chan_free. Go's make(chan T, cap).
+/// Makes a channel for elements of elem_size bytes (at most 1 GiB; 0 is allowed) with a buffer for
+/// cap elements. With cap 0 the channel is unbuffered: a send waits for its receive. NULL: too
+/// large, or no memory. Free it with gs_chan_free. Go's make(chan T, cap).
 #[must_use]
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_chan_make(elem_size: usize, cap: usize) -> *mut gs_chan {
@@ -49,10 +49,10 @@ pub extern "C" fn gs_chan_make(elem_size: usize, cap: usize) -> *mut gs_chan {
     Chan::new(elem_size, cap).map_or(core::ptr::null_mut(), |c| Box::into_raw(c).cast())
 }
 
-/// Frees a channel and what is in it. The caller may free it as soon as the caller's own last call
-/// on it has returned, even if a partner is still leaving its call.
+/// Frees a channel and its elements. A caller may free the channel as soon as its own last call on
+/// the channel has returned, even if a partner is still leaving a call.
 ///
-/// 0; -EBUSY: a goroutine or thread waits in it; -EINVAL: NULL.
+/// 0; -EBUSY: a goroutine or thread waits in the channel; -EINVAL: NULL.
 ///
 /// # Safety
 /// `c` is null or a channel that is not used any more.
@@ -71,8 +71,8 @@ pub unsafe extern "C" fn gs_chan_free(c: *mut gs_chan) -> c_int {
     0
 }
 
-/// Sends a copy of the element at elem (ignored if elem_size is 0). Senders are served in the order in
-/// which they came. Go's c <- v.
+/// Sends a copy of the element at elem (ignored if elem_size is 0). Senders are served first come,
+/// first served. Go's c <- v.
 ///
 /// 0; -EPIPE: closed; -EAGAIN, -ETIMEDOUT, -ECANCELED: not sent; -EINVAL: c is
 /// NULL, or elem is. Goroutines and plain threads.
@@ -101,7 +101,7 @@ pub unsafe extern "C" fn gs_chan_send(
     }
 }
 
-/// Receives the next element into elem (NULL: drops it). Go's v, ok := <-c.
+/// Receives the next element into elem (NULL: drops the element). Go's v, ok := <-c.
 ///
 /// 0; -EPIPE: closed and drained, *elem is zeroed; -EAGAIN, -ETIMEDOUT,
 /// -ECANCELED: nothing received; -EINVAL: c is NULL. Goroutines and plain threads.
@@ -126,9 +126,9 @@ pub unsafe extern "C" fn gs_chan_recv(
     }
 }
 
-/// Does what gs_chan_send does, but only if that needs neither to wait nor to wake a receiver. So
-/// it never switches. For runtimes with a lock that their goroutines hold while they run: such a
-/// runtime must release the lock around gs_chan_send, but need not around gs_chan_put.
+/// gs_chan_send if that needs neither to wait nor to wake a receiver. Never switches. For runtimes
+/// with a lock that their goroutines hold while they run: such a runtime must release the lock
+/// around gs_chan_send, but need not around gs_chan_put.
 ///
 /// 0; -EPIPE: closed; -EAGAIN: not sent, call gs_chan_send; -EINVAL: c is NULL, or elem is.
 ///
@@ -146,8 +146,8 @@ pub unsafe extern "C" fn gs_chan_put(c: *mut gs_chan, elem: *const c_void) -> c_
     }
 }
 
-/// Does what gs_chan_recv does, but only if that needs neither to wait nor to wake a sender. So it
-/// never switches: see gs_chan_put.
+/// gs_chan_recv if that needs neither to wait nor to wake a sender. Never switches: see
+/// gs_chan_put.
 ///
 /// 0; -EPIPE: closed and drained, *elem is zeroed; -EAGAIN: nothing received, call gs_chan_recv;
 /// -EINVAL: c is NULL.
@@ -161,9 +161,9 @@ pub unsafe extern "C" fn gs_chan_take(c: *mut gs_chan, elem: *mut c_void) -> c_i
     unsafe { given(c).map_or(EINVAL, |chan| chan.take(elem.cast())) }
 }
 
-/// The slow path of a send or receive, which has to wait. The compiler turns the call into a jump,
-/// so this function returns straight to the user's code, as `resumable!` expects. If the compiler
-/// made a call of it, only the processor's prediction of returns would suffer.
+/// Slow path of a send or receive that must wait. The compiler turns the call of this function into
+/// a jump, so it returns straight to the user's code, as `resumable!` expects. If the compiler kept
+/// the call, only the processor's prediction of returns would suffer.
 ///
 /// # Safety
 /// As [`Chan::wait`]; `from` is that of the caller's [`Entered`].
@@ -191,9 +191,9 @@ unsafe extern "C" fn wait_in_at(
     Returning::to(to, entered, || unsafe { chan.wait(op, elem.cast(), deadline) })
 }
 
-/// Closes the channel: from now on sends fail, and receives fail once the buffer is empty. Wakes every
-/// goroutine and thread that waits in the channel. 0; -EPIPE: it is closed already; -EINVAL: NULL.
-/// Go's close(c).
+/// Closes the channel: from now on sends fail, and receives fail once the buffer is empty. Wakes
+/// every goroutine and thread that waits in the channel. 0; -EPIPE: the channel is closed already;
+/// -EINVAL: NULL. Go's close(c).
 ///
 /// # Safety
 /// `c` is null or a channel.
@@ -204,7 +204,7 @@ pub unsafe extern "C" fn gs_chan_close(c: *mut gs_chan) -> c_int {
     unsafe { given(c) }.map_or(EINVAL, Chan::close)
 }
 
-/// How many elements are in the channel now; 0 for NULL. Go's len(c).
+/// Returns how many elements are in the channel now; 0 for NULL. Go's len(c).
 ///
 /// # Safety
 /// `c` is null or a channel.
@@ -214,7 +214,7 @@ pub unsafe extern "C" fn gs_chan_len(c: *const gs_chan) -> usize {
     unsafe { given(c) }.map_or(0, Chan::len)
 }
 
-/// How many elements the channel's buffer can hold; 0 for NULL. Go's cap(c).
+/// Returns how many elements the channel's buffer can hold; 0 for NULL. Go's cap(c).
 ///
 /// # Safety
 /// `c` is null or a channel.
@@ -224,10 +224,10 @@ pub unsafe extern "C" fn gs_chan_cap(c: *const gs_chan) -> usize {
     unsafe { given(c) }.map_or(0, Chan::capacity)
 }
 
-/// Performs one of n operations. If several can be done at once, it chooses one of them at random,
-/// each with the same chance. If none can, it waits, and performs the first that can be done. The
-/// result of the operation is in cases[i].result. With n = 0, or only NULL channels, it waits for
-/// the deadline. Go's select.
+/// Performs one of n operations. If several can be done at once, gs_select chooses one at random,
+/// each with the same chance. If none can, gs_select waits, and performs the first that can be
+/// done. cases[i].result is the operation's result. With n = 0, or only NULL channels, gs_select
+/// waits for the deadline. Go's select.
 ///
 /// The number i of the case; -EAGAIN, -ETIMEDOUT, -ECANCELED: none done; -EINVAL: cases is NULL, an
 /// op is unknown, or an element to send is NULL; -ENOMEM: none done (more than 8 cases need memory,
@@ -288,10 +288,10 @@ unsafe fn select_of(cases: *mut gs_case, n: usize, deadline: gs_deadline) -> c_i
     }
 }
 
-/// The case that was given, and whether it makes sense.
+/// The given case, and whether it is valid.
 ///
 /// # Safety
-/// The channel is null or one.
+/// The case's channel is null or a channel.
 #[inline(always)]
 unsafe fn case<'a>(c: &gs_case) -> (Case<'a>, bool) {
     // SAFETY: `c.ch` is null or a channel.

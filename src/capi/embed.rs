@@ -17,11 +17,11 @@ use core::ptr;
 /// which callers of gs_ready find g; it must not block. If commit returns false, the goroutine goes
 /// on at once. The goroutine stays at rest until commit has returned, even if it is woken or
 /// cancelled meanwhile. g is valid until the goroutine ends; to keep it longer, call gs_retain.
-/// With GS_NOWAIT, with a deadline that has passed, or if the goroutine was cancelled before, commit
-/// is not called.
+/// With GS_NOWAIT, with a deadline that has passed, or if the goroutine was cancelled before,
+/// commit is not called.
 ///
-/// 0: woken; -EAGAIN, -ETIMEDOUT, -ECANCELED. On a plain thread it blocks the
-/// thread until the deadline (commit gets NULL). Go's gopark.
+/// 0: woken; -EAGAIN, -ETIMEDOUT, -ECANCELED. A plain thread blocks until the deadline (commit gets
+/// NULL). Go's gopark.
 ///
 /// # Safety
 /// Calling `commit` with `arg` is the caller's business.
@@ -54,13 +54,14 @@ pub unsafe extern "C" fn gs_ready(g: *mut gs_g) -> c_int {
     }
 }
 
-/// Stops all goroutines but the caller: when it returns each goroutine is at rest until
-/// gs_start_the_world. A goroutine that computes is stopped by the signal. So is a goroutine that
-/// waits for a page of memory: it doesn't go on when the page is there. A goroutine whose thread is
-/// blocked in a system call that was not announced counts as at rest, and is stopped within a few ms
-/// when the call returns; after an announced call it waits in gs_exitsyscall. Goroutines with GS_SPAWN_NOPREEMPT, or within gs_preempt_disable, are waited for. The
-/// caller must not block meanwhile, nor end; gs_run, gs_attach, gs_gomaxprocs and gs_shutdown give
-/// -EDEADLK. The caller keeps its P in gs_entersyscall and gs_blocking.
+/// Stops all goroutines but the caller: when gs_stop_the_world returns, each goroutine is at rest
+/// until gs_start_the_world. The signal stops goroutines that compute, and goroutines that wait for
+/// a page of memory: these don't go on when the page is there. A goroutine in a system call counts
+/// as at rest. When the call returns, the goroutine is stopped: within a few ms if the call was not
+/// announced, in gs_exitsyscall if it was. Goroutines with GS_SPAWN_NOPREEMPT, or within
+/// gs_preempt_disable, are waited for. The caller must not block meanwhile, nor end; gs_run,
+/// gs_attach, gs_gomaxprocs and gs_shutdown give -EDEADLK. The caller keeps its P in
+/// gs_entersyscall and gs_blocking.
 ///
 /// Unlike functions that may switch, gs_stop_the_world returns on the caller's thread, and no other
 /// goroutine runs there until the caller has started the world again. So a collector may call it in
@@ -74,8 +75,8 @@ pub extern "C" fn gs_stop_the_world() -> c_int {
     embed::stop()
 }
 
-/// Lets the goroutines run again. Unlike functions that may switch, gs_start_the_world returns on the
-/// caller's thread. If others wait for the caller's P, the caller is preempted there first.
+/// Lets the goroutines run again. Unlike functions that may switch, gs_start_the_world returns on
+/// the caller's thread. If others wait for the caller's P, the caller is preempted there first.
 ///
 /// 0; -EPERM: the caller has not stopped the world. Go's startTheWorld.
 #[unsafe(no_mangle)]
@@ -107,36 +108,36 @@ pub struct gs_g_info {
     pub id: u64,
     /// GS_G_RUNNABLE and so on.
     pub state: c_int,
-    /// The NUMA node where it last ran.
+    /// The NUMA node where the goroutine last ran.
     pub node: c_int,
-    /// Its stack: the lowest address, and the address after the highest. NULL: it has no stack yet,
-    /// only its argument.
+    /// The goroutine's stack: the lowest address, and the address after the highest. NULL: the
+    /// goroutine has no stack yet, only its argument.
     pub stack_lo: *mut c_void,
     pub stack_hi: *mut c_void,
-    /// Its stack pointer: what it uses is from here up.
+    /// The goroutine's stack pointer: the stack is in use from here up.
     pub sp: *mut c_void,
-    /// The registers (ucontext_t *) of a goroutine that a signal has stopped, in the middle of what
-    /// it did or of a system call. NULL: the goroutine is at rest, and its callee-saved registers
-    /// are on its stack, above sp.
+    /// The registers (ucontext_t *) of a goroutine that a signal has stopped, at any instruction or
+    /// in a system call. NULL: the goroutine is at rest, and its callee-saved registers are on its
+    /// stack, above sp.
     pub regs: *const c_void,
-    /// The argument of its function.
+    /// The argument of the goroutine's function.
     pub arg: *mut c_void,
-    /// gs_spawn_opts.name; NULL: it has none.
+    /// gs_spawn_opts.name; NULL: none.
     pub name: *const c_char,
-    /// The return address of the call that spawned it, for dladdr(3) and its kin; NULL: the
-    /// library did, for instance for a timer.
+    /// The return address of the call that spawned the goroutine, for dladdr(3) and its kin; NULL:
+    /// the library spawned it, for instance for a timer.
     pub spawned_at: *const c_void,
-    /// The id of the goroutine that spawned it; 0: a plain thread, or the library.
+    /// The id of the goroutine that spawned this one; 0: a plain thread or the library did.
     pub creator: u64,
-    /// What it waits for, in the words of Go's tracebacks ("chan receive", "sleep", "IO wait"), a
-    /// static string; NULL: its state isn't GS_G_WAITING.
+    /// What the goroutine waits for, in the words of Go's tracebacks ("chan receive", "sleep", "IO
+    /// wait"): a static string; NULL: the state isn't GS_G_WAITING.
     pub wait_reason: *const c_char,
-    /// When it began to wait, or to make its system call: a time as gs_now gives, which may be some
-    /// ms too early. 0: it does neither, or has not announced the call.
+    /// When the wait or the announced system call began: a time as of gs_now, which may be some ms
+    /// too early. 0: the goroutine neither waits nor is in an announced call.
     pub since: i64,
 }
 
-/// sizeof(gs_g_info) where gs_g_info_read first took it.
+/// sizeof(gs_g_info) in the first version that had gs_g_info_read.
 const G_INFO_FIRST: usize = 96;
 
 const _: () = assert!(size_of::<gs_g_info>() >= G_INFO_FIRST, "it only grows");
@@ -167,9 +168,9 @@ impl gs_g_info {
     }
 }
 
-/// Fills in what can be known of a goroutine while it goes on: all but its stack, sp and regs,
-/// which are NULL. size: sizeof(gs_g_info); a library that knows fewer fields sets the rest to 0.
-/// The information is a snapshot that may be out of date at once, so it serves for reports only.
+/// Fills in *info for a goroutine that need not be stopped: all but its stack, sp and regs, which
+/// are NULL. size: sizeof(gs_g_info); a library that knows fewer fields sets the rest to 0. The
+/// information is a snapshot that may be out of date at once, so it serves for reports only.
 /// info.name is valid as long as the caller's reference or, if g is the caller, as long as the
 /// goroutine.
 ///
@@ -191,11 +192,10 @@ pub unsafe extern "C" fn gs_g_info_read(
     unsafe { sized::write_as::<_, G_INFO_FIRST>(info, size, &seen) }
 }
 
-/// Copies the goroutine's name (gs_spawn_opts.name) into buf, which has room for size bytes, cut if
-/// need be and with a NUL at its end; "" if it has none. With size 0 buf may be NULL.
+/// Copies the goroutine's name (gs_spawn_opts.name), "" if it has none, into buf, which has room
+/// for size bytes. The copy is cut if need be, and ends with a NUL. With size 0 buf may be NULL.
 ///
-/// The length of the whole name; -EINVAL: g is NULL, or buf is. Goroutines and plain
-/// threads.
+/// The length of the whole name; -EINVAL: g or buf is NULL. Goroutines and plain threads.
 ///
 /// # Safety
 /// `g` is null, a reference or the running goroutine; `buf` is null or has room for `size` bytes.
@@ -244,15 +244,15 @@ pub unsafe extern "C" fn gs_foreach_g(
     0
 }
 
-/// Writes what every goroutine is doing, as text, to the file descriptor fd: its id, its state or what
-/// it waits for and since when, its node, its name, which goroutine spawned it and where. Goroutines
-/// that have not begun have no id ("-"). The text is for people, and its form may change.
+/// Writes a text about every goroutine to the file descriptor fd: its id, its state or what it
+/// waits for and since when, its node, its name, and which goroutine spawned it, and where.
+/// Goroutines that have not begun have no id ("-"). The text is for people, and its form may
+/// change.
 ///
-/// The world is stopped while this information is copied, so gs_dump waits for goroutines that can't
-/// be stopped: see gs_stop_the_world. The text is written after that, so fd may be a pipe that a
-/// goroutine reads. 0; a negative errno value of write(2), -ENOMEM. Goroutines and plain threads,
-/// with the world stopped by the caller or not; may switch goroutines; not from a signal handler.
-/// Go's traceback.
+/// The world is stopped while this information is copied, so gs_dump waits as gs_stop_the_world
+/// does. The text is written after that, so fd may be a pipe that a goroutine reads. 0; a negative
+/// errno value of write(2), -ENOMEM. Goroutines and plain threads, with the world stopped by the
+/// caller or not; may switch goroutines; not from a signal handler. Go's traceback.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_dump(fd: c_int) -> c_int {
     let _entered = Entered::new();
@@ -276,17 +276,17 @@ pub unsafe extern "C" fn gs_set_deadlock_handler(
     0
 }
 
-/// While a hold is kept, something that the library can't see may wake goroutines (another process,
-/// a signal handler, an event loop that is not a thread of this process). So the library reports no
-/// deadlock while all goroutines wait. Holds nest, and all threads share one count. The child of a
-/// fork has none. 0. Goroutines, plain threads and signal handlers; never switches.
+/// Takes a hold: until gs_unhold the library reports no deadlock when all goroutines wait. For
+/// wake-ups that the library can't foresee: from another process, a signal handler, or an event
+/// loop that is not a thread of this process. Holds nest, and all threads share one count. The
+/// child of a fork has none. 0. Goroutines, plain threads and signal handlers; never switches.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_hold() -> c_int {
     deadlock::hold();
     0
 }
 
-/// Gives a hold back: 0; -EPERM: there is none. Goroutines and plain threads; never switches.
+/// Gives a hold back. 0; -EPERM: there is none. Goroutines and plain threads; never switches.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_unhold() -> c_int {
     let _entered = Entered::without_giving_way();
@@ -312,33 +312,33 @@ pub unsafe extern "C" fn gs_set_log(
     0
 }
 
-/// Gives way if the goroutine is asked to: two loads and a branch, for the back-edges of loops that
-/// call nothing else.
+/// Gives way if the goroutine is asked to. Costs two loads and a branch: for the back-edges of
+/// loops that call nothing else of the library.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_preempt_check() {
     let _entered = Entered::new();
 }
 
-/// Does what gs_preempt_check does.
+/// gs_preempt_check without the test that this header inlines there.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_preempt_now() {
     let _entered = Entered::new();
 }
 
-/// The address of a word that is not 0 while some goroutine is asked to give way: for programs that
-/// load the library with dlopen(3), and for compilers of other languages. It stays the same until
-/// the process ends, and only the library writes there. Such a program looks up gs_preempt_flag and
-/// gs_preempt_check with dlsym(3), calls gs_preempt_flag once, and then, in a loop,
-/// gs_preempt_check whenever the word isn't 0.
+/// Returns the address of a word that is not 0 while some goroutine is asked to give way. For
+/// programs that load the library with dlopen(3), and for compilers of other languages: look up
+/// gs_preempt_flag and gs_preempt_check with dlsym(3), call gs_preempt_flag once, and then, in
+/// loops, gs_preempt_check whenever the word isn't 0. The address stays valid until the process
+/// ends. Only the library writes the word.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_preempt_flag() -> *const u32 {
     world::preempt_word().as_ptr()
 }
 
-/// From here on the goroutine is not preempted, neither by a signal nor at calls that don't block,
-/// and keeps its P even if it blocks its thread. If its P was taken before, while it blocked its thread,
-/// it waits here until it has a P again, on its thread. What GS_SPAWN_NOPREEMPT says about locks,
-/// including malloc(3)'s, applies meanwhile. Nests. On a plain thread it does nothing.
+/// Disables preemption of the goroutine, by the signal and at calls that don't block, until
+/// gs_preempt_enable. The goroutine keeps its P even if it blocks its thread. If its P has been
+/// taken, the call first waits for a P, on this thread. The warning at GS_SPAWN_NOPREEMPT about
+/// locks, malloc(3)'s included, applies meanwhile. Nests. Does nothing on a plain thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_preempt_disable() {
     embed::disable_preemption();

@@ -9,16 +9,16 @@ use crate::sched::types::gang::Gang;
 use core::ffi::{c_int, c_void};
 use core::ptr;
 
-/// A gang: goroutines that exchange messages, or wait for each other, all the time. They run at the
-/// same time, each on a P of its own (on one NUMA node if that has enough), for a time slice at a
-/// stretch. Then all others have their turn.
+/// A gang: goroutines that exchange messages, or wait for each other, all the time. Its members run
+/// at the same time, each on a P of its own (on one NUMA node if that has enough), for one time
+/// slice. Then all other goroutines have their turn.
 ///
 /// In its turn a gang has as many P's as it has members; if there are fewer P's than members, the
 /// gang has all P's, for several slices. A P whose member has to wait is lent to other goroutines
 /// after a while, and taken back when a member becomes ready. The other goroutines' turn lasts
 /// until each of them has run once; meanwhile members run on P's that have nothing else to do. A
-/// gang pays off when its members exchange messages many times in a slice (gs_config.time_slice_ns)
-/// and others want their P's.
+/// gang pays off if its members exchange messages many times in a slice (gs_config.time_slice_ns)
+/// while other goroutines want their P's.
 pub struct gs_gang {
     _private: [u8; 0],
 }
@@ -34,8 +34,8 @@ pub extern "C" fn gs_gang_create() -> *mut gs_gang {
     gang::create().map_or(ptr::null_mut(), |gang| ptr::from_ref(gang).cast_mut().cast())
 }
 
-/// Gives the reference back: no goroutine can be added to the gang any more. Its members stay a gang
-/// until they have ended. Does nothing for NULL.
+/// Gives the reference back: no goroutine can be added any more. The members stay a gang until they
+/// have ended. Does nothing for NULL.
 ///
 /// # Safety
 /// `gang` is null or a gang that is not used any more.
@@ -55,9 +55,9 @@ unsafe fn given(gang: *const gs_gang) -> Option<&'static Gang> {
     unsafe { gang.cast::<Gang>().as_ref() }
 }
 
-/// Starts f(arg) as a goroutine that is a member of the gang until it ends. A goroutine that a member
-/// spawns with gs_spawn is not a member. opts and out are those of gs_spawn_with; a member must have
-/// priority GS_PRIO_NORMAL and node -1, because it runs where its gang does.
+/// Starts f(arg) as a goroutine that is a member of the gang until it ends. A goroutine that a
+/// member spawns with gs_spawn is not a member. opts and out are those of gs_spawn_with; a member
+/// must have priority GS_PRIO_NORMAL and node -1, because it runs where its gang does.
 ///
 /// 0; -EINVAL: gang or f is NULL, or an option is unknown, out of its range, or not for
 /// members; -ENOMEM. Goroutines and plain threads.

@@ -29,11 +29,11 @@ pub struct gs_g {
 }
 
 /// After its first run the goroutine stays on one OS thread, so that thread-local variables of the
-/// code it runs are safe. Other goroutines run on the thread too: while one of them computes
-/// without calling the library, the pinned goroutine waits (gs_lock_os_thread keeps the others
+/// code it runs are safe. Other goroutines run on the thread too, and the pinned goroutine waits
+/// while one of them computes without calling the library (gs_lock_os_thread keeps the others
 /// away). A goroutine that isn't pinned leaves the thread before an announced call
-/// (gs_entersyscall, gs_blocking). So pinned goroutines wait for an announced call only if another
-/// pinned goroutine makes it, but for any blocking call that isn't announced.
+/// (gs_entersyscall, gs_blocking). So a pinned goroutine waits for announced calls of pinned
+/// goroutines, and for all blocking calls that aren't announced.
 pub const GS_SPAWN_PINNED: u32 = 1;
 /// The goroutine is never preempted by a signal, and keeps its P even if it blocks its thread
 /// without gs_entersyscall. So it must not block its thread to wait for something that another
@@ -55,8 +55,8 @@ pub const GS_SPAWN_NOSIGNAL: u32 = 4;
 pub const GS_PRIO_HIGH: c_int = 1;
 /// The priority of a goroutine that gs_spawn starts.
 pub const GS_PRIO_NORMAL: c_int = 0;
-/// Runs when no goroutine of normal priority waits on its node, and otherwise in a small share of
-/// the scheduling decisions, so that it doesn't starve.
+/// Runs when no goroutine of normal priority waits on its node; otherwise in a small share of the
+/// scheduling decisions, so as not to starve.
 pub const GS_PRIO_LOW: c_int = -1;
 /// Runs only when no other goroutine can run. seed: S10
 pub const GS_PRIO_IDLE: c_int = -2;
@@ -87,14 +87,14 @@ pub const GS_WORKERS_RUNNERS: u32 = 2;
 
 /// Makes a group of n threads, for runtimes whose code must stay on a few threads (an interpreter
 /// with one lock: n is 1). A goroutine that is spawned with GS_SPAWN_PINNED and
-/// gs_spawn_opts.workers begins on one of them and stays there; until it begins any of them may
-/// take it. The threads come as they are needed, and run other goroutines too.
+/// gs_spawn_opts.workers begins on whichever of the threads takes it first, and stays there. The
+/// threads are started as they are needed, and run other goroutines too.
 ///
 /// flags: 0, GS_WORKERS_RUNNER or GS_WORKERS_RUNNERS.
 ///
-/// NULL: n is not in 1 to GS_MAX_PROCS, the flags are others, or there is no memory. Free it with
-/// gs_workers_free. It starts no runtime, and may be used with one runtime after the other.
-/// Goroutines and plain threads; may switch.
+/// NULL: n is not in 1 to GS_MAX_PROCS, the flags are unknown, or there is no memory. Free the
+/// group with gs_workers_free. The call starts no runtime; one runtime after the other may use the
+/// group. Goroutines and plain threads; may switch.
 #[must_use]
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_workers_create(n: c_int, flags: u32) -> *mut gs_workers {
@@ -125,7 +125,7 @@ pub unsafe extern "C" fn gs_workers_free(workers: *mut gs_workers) -> c_int {
     unsafe { group::free(workers.cast::<Group>()) }
 }
 
-/// How to spawn a goroutine. Start from GS_SPAWN_OPTS_INIT: node 0 is a node.
+/// Options of gs_spawn_with. Start from GS_SPAWN_OPTS_INIT, not from zeros: node 0 is a node.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct gs_spawn_opts {
@@ -138,15 +138,16 @@ pub struct gs_spawn_opts {
     pub stack_size: usize,
     /// GS_PRIO_...
     pub priority: c_int,
-    /// The NUMA node that it starts on, by this process's numbering; -1: any.
+    /// The NUMA node that the goroutine starts on, by this process's numbering; -1: any.
     pub node: c_int,
     /// GS_SPAWN_... or'ed.
     pub flags: u32,
     /// Must be 0.
     pub reserved: u32,
-    /// What gs_data(g) gives from the start.
+    /// The first value of gs_data(g).
     pub data: *mut c_void,
-    /// The group on whose threads it begins, with GS_SPAWN_PINNED, GS_PRIO_NORMAL and node -1; or NULL.
+    /// The group whose threads run the goroutine, with GS_SPAWN_PINNED, GS_PRIO_NORMAL and node -1;
+    /// or NULL.
     pub workers: *mut gs_workers,
 }
 
@@ -169,13 +170,13 @@ impl Given for gs_spawn_opts {
     };
 
     fn fields(size: usize) -> usize {
-        // In the first release `reserved` was padding, which a program may leave as it is.
+        // In the first release `reserved` was padding, which a program may leave uninitialised.
         if size == Self::FIRST { offset_of!(gs_spawn_opts, reserved) } else { size }
     }
 }
 
-/// Starts f(arg) as a goroutine: go f(arg). It takes no stack until it first
-/// runs. The goroutine spawned last runs first, unless another P takes it.
+/// Starts f(arg) as a goroutine: go f(arg). The goroutine takes no stack until it first runs. The
+/// goroutine that was spawned last runs first, unless another P takes it.
 ///
 /// 0; -EINVAL: f is NULL; -ENOMEM. Goroutines and plain threads.
 ///
@@ -303,10 +304,10 @@ unsafe fn given(g: *const gs_g) -> Option<GRef> {
     unsafe { GRef::from_nullable(g.cast::<G>()) }
 }
 
-/// Waits until the goroutine has ended. Everything that it wrote is visible to the caller then. The
+/// Waits until the goroutine has ended. Then everything that it wrote is visible to the caller. The
 /// caller keeps its reference.
 ///
-/// 0; -EAGAIN, -ETIMEDOUT, -ECANCELED; -EDEADLK: it is the caller; -EINVAL: NULL.
+/// 0; -EAGAIN, -ETIMEDOUT, -ECANCELED; -EDEADLK: g is the caller; -EINVAL: NULL.
 ///
 /// # Safety
 /// `g` is null or a reference.
@@ -338,11 +339,11 @@ pub unsafe extern "C" fn gs_cancel(g: *mut gs_g) -> c_int {
     0
 }
 
-/// From here on no call of the goroutine gives -ECANCELED because it was cancelled: clean-up can
-/// take a contended lock, or write a last message. (A call that waits for a file still returns
-/// -ECANCELED if gs_close closes the file.) A cancel that comes meanwhile, or has come before,
-/// takes effect at the first call that would block after gs_cancel_enable. Nests; ends with the
-/// goroutine. On a plain thread, which can't be cancelled, it does nothing.
+/// Disables cancelling of the running goroutine: no call returns -ECANCELED because of gs_cancel,
+/// so clean-up can take a contended lock, or write a last message. (A call that waits for a file
+/// still returns -ECANCELED if gs_close closes the file.) A cancel that comes meanwhile, or has
+/// come before, takes effect at the first call that would block after gs_cancel_enable. Nests; ends
+/// with the goroutine. Does nothing on a plain thread, which can't be cancelled.
 ///
 /// 0. Goroutines and plain threads. The counterpart of pthread_setcancelstate.
 #[unsafe(no_mangle)]
@@ -353,8 +354,8 @@ pub extern "C" fn gs_cancel_disable() -> c_int {
     0
 }
 
-/// Undoes one gs_cancel_disable. It doesn't look whether the goroutine was cancelled: the next
-/// call that would block does.
+/// Undoes one gs_cancel_disable. If the goroutine was cancelled, the next call that would block
+/// says so, not this one.
 ///
 /// 0, on a plain thread always; -EPERM: there was no gs_cancel_disable (nothing has changed).
 /// Goroutines and plain threads.
@@ -364,8 +365,8 @@ pub extern "C" fn gs_cancel_enable() -> c_int {
     cancel::enable()
 }
 
-/// 1: gs_cancel was called for the running goroutine, whether cancelling is disabled or not; 0: it was
-/// not, or the caller is a plain thread. For loops that compute, and call nothing that would block.
+/// Returns 1 if gs_cancel was called for the running goroutine, even while cancelling is disabled;
+/// else, and on a plain thread, 0. For loops that compute, and call nothing that would block.
 /// Goroutines and plain threads.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_cancelled() -> c_int {
@@ -376,14 +377,15 @@ pub extern "C" fn gs_cancelled() -> c_int {
 /// called. For runtimes that raise an exception once in a cancelled goroutine. A gs_cancel that has
 /// not returned yet may still end one wait.
 ///
-/// 1: it was cancelled; 0: it was not, or the caller is a plain thread. Goroutines and plain threads.
+/// 1: the goroutine was cancelled; 0: it was not, or the caller is a plain thread. Goroutines and
+/// plain threads.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_uncancel() -> c_int {
     c_int::from(cancel::take_back())
 }
 
-/// The running goroutine; NULL on a plain thread. The result is not a new reference: it is valid
-/// until the goroutine ends. To keep it longer, call gs_retain.
+/// Returns the running goroutine; NULL on a plain thread. The result is not a new reference: it is
+/// valid until the goroutine ends. To keep it longer, call gs_retain.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_self() -> *mut gs_g {
     m::current_g().map_or(ptr::null_mut(), |g| {
@@ -419,7 +421,7 @@ pub unsafe extern "C" fn gs_release(g: *mut gs_g) {
     }
 }
 
-/// The goroutine's id, which no other goroutine has while the runtime lives. 0 for NULL.
+/// Returns the goroutine's id, unique while the runtime lives. 0 for NULL.
 ///
 /// # Safety
 /// `g` is null or a reference.
@@ -429,9 +431,9 @@ pub unsafe extern "C" fn gs_id(g: *const gs_g) -> u64 {
     unsafe { given(g) }.map_or(0, |g| g.id.load(Ordering::Relaxed))
 }
 
-/// Lets others run: the goroutine goes behind all goroutines that can run on its P. As in Go, about
-/// one scheduling decision in 30 begins with another queue, so that no queue starves. Then the caller
-/// may run before the others. On a plain thread: sched_yield. Go's Gosched.
+/// Lets others run: the goroutine goes behind all goroutines that can run on its P. About one
+/// scheduling decision in 30 begins with another queue, as in Go, so that no queue starves; then
+/// the caller may run before the others. On a plain thread: sched_yield. Go's Gosched.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_yield() {
     let Some((entered, m)) = Entered::unasked() else { return look_and_yield() };
@@ -467,9 +469,9 @@ extern "C" fn look_and_yield() {
 }
 
 /// Ends the running goroutine, however deep its calls are. The destructors of its goroutine-local
-/// values run; those of C++ objects on its stack do not, and an exception that it is handling is lost.
-/// In gs_run's function it makes gs_run return 0. On a plain thread, or between gs_entersyscall and
-/// gs_exitsyscall, it does nothing. Go's Goexit.
+/// values run; those of C++ objects on its stack do not, and an exception that it is handling is
+/// lost. In gs_run's function gs_exit makes gs_run return 0. Does nothing on a plain thread, and
+/// between gs_entersyscall and gs_exitsyscall. Go's Goexit.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_exit() {
     let _entered = Entered::new();
@@ -478,32 +480,31 @@ pub extern "C" fn gs_exit() {
     }
 }
 
-/// Blocks for ns nanoseconds; with ns <= 0 it returns at once. 0, or -ECANCELED; -ENOMEM: it has not
-/// slept (see GS_FOREVER). Goroutines and plain threads. Go's time.Sleep.
+/// Blocks for ns nanoseconds; returns at once if ns <= 0. 0; -ECANCELED; -ENOMEM: not slept (see
+/// GS_FOREVER). Goroutines and plain threads. Go's time.Sleep.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_sleep(ns: gs_duration) -> c_int {
     let _entered = Entered::new();
     crate::time::sleep(ns)
 }
 
-/// Blocks until this time; returns at once if the time has passed, which is always so for
-/// GS_NOWAIT. With GS_FOREVER only gs_cancel ends it. 0, or -ECANCELED; -ENOMEM: it has not slept
-/// (see GS_FOREVER).
+/// Blocks until the deadline; returns at once if it has passed, as GS_NOWAIT always has. With
+/// GS_FOREVER only gs_cancel ends the sleep. 0; -ECANCELED; -ENOMEM: not slept (see GS_FOREVER).
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_sleep_until(deadline: gs_deadline) -> c_int {
     let _entered = Entered::new();
     crate::time::sleep_until(deadline)
 }
 
-/// How many goroutines there are, including those that have not run yet and those of gs_run. Go's
-/// NumGoroutine.
+/// Returns the number of goroutines, including those that have not run yet and those of gs_run.
+/// Go's NumGoroutine.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_num_goroutines() -> usize {
     let _entered = Entered::new();
     Visit::begin().map_or(0, |rt| rt.goroutines())
 }
 
-/// A key of goroutine-local values. No key is 0.
+/// A key of goroutine-local values; never 0.
 pub type gs_key = u32;
 
 /// Makes a key. At the end of a goroutine dtor (NULL: none) is called with each
@@ -532,8 +533,8 @@ pub unsafe extern "C" fn gs_key_create(
     }
 }
 
-/// Deletes a key; its values are forgotten, without their destructor. 0;
-/// -EINVAL: there is no such key.
+/// Deletes a key. Its values are dropped without a call of the destructor. 0; -EINVAL: there is no
+/// such key.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_key_delete(key: gs_key) -> c_int {
     let _entered = Entered::new();
@@ -548,7 +549,7 @@ pub extern "C" fn gs_setspecific(key: gs_key, value: *const c_void) -> c_int {
     keys::set(key, value.cast_mut())
 }
 
-/// The running goroutine's value of a key; NULL: none, or no such key.
+/// Returns the running goroutine's value of a key; NULL: no value, or no such key.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_getspecific(key: gs_key) -> *mut c_void {
     keys::get(key)

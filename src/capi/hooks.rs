@@ -12,27 +12,27 @@ use core::mem::offset_of;
 use core::ptr;
 use core::sync::atomic::Ordering;
 
-/// A hook that concerns a thread.
+/// A hook for a thread.
 pub type gs_thread_hook = Option<unsafe extern "C" fn(ctx: *mut c_void)>;
-/// A hook that concerns a goroutine.
+/// A hook for a goroutine.
 pub type gs_g_hook = Option<unsafe extern "C" fn(ctx: *mut c_void, g: *mut gs_g)>;
-/// A hook that concerns a switch from one goroutine to the next.
+/// A hook for a switch from one goroutine to the next.
 pub type gs_switch_hook =
     Option<unsafe extern "C" fn(ctx: *mut c_void, from: *mut gs_g, to: *mut gs_g) -> bool>;
 
-/// Functions of a runtime on top of this one (an interpreter) that the library calls, each with
-/// ctx; NULL: no call. Zero all bytes and set size.
+/// Functions that the library calls, each with ctx, for a runtime on top of it (an interpreter).
+/// NULL: no call. Zero all bytes and set size.
 ///
-/// All but goexit run on the thread's own stack, where gs_self() is NULL, with no lock of the
-/// scheduler held. No goroutine sees the errno and the rounding modes that they leave. They must
-/// not end the thread, throw, or leave by longjmp. g is valid until its dead hook has returned;
-/// gs_data(g) is the embedder's word for g. Hooks are called for all goroutines in the process,
-/// also for those of other users of the library.
+/// All hooks but goexit run on the thread's own stack, where gs_self() is NULL, with no lock of the
+/// scheduler held. Hooks may change errno and the rounding modes: no goroutine sees that. Hooks
+/// must not end the thread, throw, or leave by longjmp. g is valid until its dead hook has
+/// returned; gs_data(g) is the embedder's word for g. Hooks are called for all goroutines in the
+/// process, also for those of other users of the library.
 ///
-/// On a thread the order is: thread_start; any number of switch_in, switch_out and switch_over, of
-/// which in and out alternate (switch_over is an out and an in), with idle in between; thread_stop.
-/// Between its in and its out a goroutine runs on that thread only. A goroutine that is in
-/// gs_blocking, in a system call or stopped by the preemption signal stays in.
+/// On a thread the order is: thread_start; then switch_in and switch_out in turn (switch_over is a
+/// switch_out and a switch_in), with idle in between; then thread_stop. Between its switch_in and
+/// its switch_out a goroutine runs on that thread only. gs_blocking, a system call and the
+/// preemption signal cause no switch_out.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct gs_hooks {
@@ -40,14 +40,14 @@ pub struct gs_hooks {
     pub size: usize,
     /// The argument of all hooks.
     pub ctx: *mut c_void,
-    /// The thread begins to run goroutines: a thread of the library's, or one in gs_run. The hook
-    /// may block, and call what plain threads may call: others get the P meanwhile. It may fork: when
-    /// it returns in the child, the process ends. It is not called while gs_shutdown ends the
-    /// threads, after the hook shutdown.
+    /// The thread, one of the library's or one in gs_run, begins to run goroutines. The hook may
+    /// block, and call what plain threads may call: other threads get the P meanwhile. The hook may
+    /// fork: when it returns in the child, the process ends. Not called after the hook shutdown,
+    /// while gs_shutdown ends the threads.
     pub thread_start: gs_thread_hook,
-    /// The thread stops running goroutines: it ends, gs_run returns, or the hooks have been replaced.
-    /// May block, as thread_start may. It must not call this library while gs_shutdown ends the
-    /// threads, after the hook shutdown.
+    /// The thread stops running goroutines: it ends, gs_run returns, or the hooks have been
+    /// replaced. The hook may block, as thread_start may. After the hook shutdown, while
+    /// gs_shutdown ends the threads, it must not call this library.
     pub thread_stop: gs_thread_hook,
     /// g is about to run on this thread. The hook may block, for instance for an interpreter's
     /// lock, as thread_start may.
@@ -70,19 +70,19 @@ pub struct gs_hooks {
     pub dead: gs_g_hook,
     /// Called each time the thread has switched to tick_every goroutines. The hook must not block.
     pub tick: gs_thread_hook,
-    /// In the child of a fork, on its only thread. There the thread has left its goroutine and the
+    /// Called in the child of a fork, on its only thread, which has left its goroutine and the
     /// runtime: neither switch_out nor thread_stop follows.
     pub fork_child: gs_thread_hook,
-    /// gs_shutdown has seen the last goroutine end, and ends the threads next. On the thread that
-    /// has called gs_shutdown. It must not call this library.
+    /// All goroutines have ended, and gs_shutdown ends the threads next. Called on the thread that
+    /// has called gs_shutdown. The hook must not call this library.
     pub shutdown: gs_thread_hook,
-    /// See tick; 0: 61.
+    /// Switches from one tick to the next; 0: 61.
     pub tick_every: u32,
     /// Must be 0.
     pub reserved: u32,
 }
 
-/// Switches between two ticks if the embedder doesn't say.
+/// Default of `tick_every`.
 const TICK_EVERY: u32 = 61;
 
 // SAFETY: `repr(C)`, begins with its size and has no padding.
@@ -112,16 +112,16 @@ impl Given for gs_hooks {
 
 const _: () = assert!(offset_of!(gs_hooks, reserved) == 108);
 
-/// Sets the hooks of this process, which are copied, in place of the former hooks; NULL removes them.
-/// Call it before the runtime starts if possible: a thread that runs already changes to the new hooks,
-/// with thread_stop and thread_start, when it next chooses a goroutine, and at the latest when it ends.
-/// So ctx and the functions of hooks that were replaced must stay valid until gs_shutdown has returned.
+/// Sets the hooks of this process, which are copied, in place of the former hooks; NULL removes
+/// them. Call it before the runtime starts if possible: a thread that runs already changes to the
+/// new hooks, with thread_stop and thread_start, when it next chooses a goroutine, and at the
+/// latest when it ends. So ctx and the functions of hooks that were replaced must stay valid until
+/// gs_shutdown has returned.
 ///
-/// While there are hooks a switch costs some 30 ns more, and with switch_in about as much as a
-/// system call more.
+/// Hooks add about 30 ns to a switch, and switch_in about as much as a system call.
 ///
-/// 0; -EINVAL: size is wrong, or a field is set that this version doesn't know; -ENOMEM.
-/// Goroutines and plain threads; not from a hook, nor from a signal handler. It may switch.
+/// 0; -EINVAL: size is wrong, or a field is set that this version doesn't know; -ENOMEM. Goroutines
+/// and plain threads; not from a hook, nor from a signal handler. May switch.
 ///
 /// # Safety
 /// `hooks` is null or a gs_hooks of the size that it says, whose functions may be called with its
@@ -159,9 +159,9 @@ fn inner(h: &gs_hooks) -> Hooks {
     }
 }
 
-/// The embedder's word of a goroutine: what gs_set_data has set, or gs_spawn_opts.data; else NULL.
-/// g: as a hook got it, a reference, or gs_self(). NULL for NULL. Goroutines, plain threads, hooks
-/// and signal handlers; never switches.
+/// Returns the embedder's word of a goroutine: the value of gs_set_data, else gs_spawn_opts.data,
+/// else NULL. g: a hook's argument, a reference, or gs_self(). NULL for NULL. Goroutines, plain
+/// threads, hooks and signal handlers; never switches.
 ///
 /// # Safety
 /// `g` is null or points to a goroutine that is there.
@@ -172,8 +172,8 @@ pub unsafe extern "C" fn gs_data(g: *const gs_g) -> *mut c_void {
     g.map_or(ptr::null_mut(), |g| g.data.load(Ordering::Acquire))
 }
 
-/// Sets the embedder's word of a goroutine. What it points to is the caller's business. 0; -EINVAL:
-/// g is NULL. As gs_data.
+/// Sets the embedder's word of a goroutine. The library never follows it. 0; -EINVAL: g is NULL.
+/// Callers: as for gs_data.
 ///
 /// # Safety
 /// As `gs_data`.

@@ -12,8 +12,8 @@ use libc::{addrinfo, iovec, mode_t, msghdr, off_t, sockaddr, socklen_t, ssize_t}
 const BAD: ssize_t = EINVAL as ssize_t;
 
 /// While this value lives the library runs on behalf of the caller, whose errno is restored at the
-/// end. On a plain thread pthread_cancel(3) is disabled meanwhile: the thread is counted in the
-/// file that it uses, and may hold locks.
+/// end. Meanwhile pthread_cancel(3) is disabled on a plain thread, because the thread is counted in
+/// the file that it uses, and may hold locks.
 pub(super) struct Call {
     _errno: KeepErrno,
     _entered: Entered,
@@ -30,17 +30,17 @@ impl Call {
     }
 }
 
-/// How many buffers the kernel takes in one call.
+/// Number of buffers that the kernel takes in one call, at most.
 const IOV_MAX: c_int = 1024;
 
-/// One buffer; `None`: it is null, or too large to be one.
+/// One buffer; `None`: `at` is null, or `n` is too large.
 fn buffer(at: *const c_void, n: usize) -> Option<iovec> {
     let fits = n <= isize::MAX as usize && (n == 0 || !at.is_null());
     fits.then_some(iovec { iov_base: at.cast_mut(), iov_len: n })
 }
 
-/// The buffers of a call; an empty slice if their total length is 0. `None`: there are too many, or
-/// one of them or their total length is invalid.
+/// The buffers of a call; an empty slice if their total length is 0. `None`: too many buffers, an
+/// invalid buffer, or an invalid total length.
 ///
 /// # Safety
 /// `iov` is null or points to `n` buffers.
@@ -62,11 +62,10 @@ unsafe fn buffers<'a>(iov: *const iovec, n: c_int) -> Option<&'a [iovec]> {
 }
 
 /// Reads up to n bytes from a file: a socket, a pipe, a terminal, or anything else that poll(2) can
-/// wait for; also from a file on a disk, which counts as a system call that may block. The file is
-/// made non-blocking when it is first used, unless it is a socket. Data that is there is read at
-/// once; else the goroutine parks until something comes. Several callers may wait for one file:
-/// first come, first served. Only the deadline limits the wait: SO_RCVTIMEO and SO_SNDTIMEO
-/// have no effect.
+/// wait for; also from a file on a disk, which counts as a system call that may block. The first
+/// use makes the file non-blocking, unless it is a socket. Available data is read at once; else the
+/// goroutine parks until data comes. Several callers may wait for one file: first come, first
+/// served. Only the deadline limits the wait: SO_RCVTIMEO and SO_SNDTIMEO have no effect.
 ///
 /// close(2) is allowed while no call waits for the file. gs_close is allowed at any time, and ends
 /// the calls that are under way. A goroutine that is between two calls doesn't notice the gs_close,
@@ -94,14 +93,14 @@ pub unsafe extern "C" fn gs_read(
     buffer(buf, n).map_or(BAD, |b| unsafe { io::read(fd, &[b], deadline) })
 }
 
-/// Writes up to n bytes; may be short, as write(2). Never raises SIGPIPE.
+/// Writes up to n bytes; may write fewer, as write(2). Never raises SIGPIPE.
 ///
-/// A write that waits on a Unix socket ends when the socket, or its peer, is shut down in both directions
-/// (SHUT_RDWR), but not when it is shut down for writing alone (SHUT_WR, or SHUT_RD by the peer), because
-/// Linux reports no event then. The next write gets -EPIPE.
+/// A write that waits on a Unix socket ends when the socket, or its peer, is shut down in both
+/// directions (SHUT_RDWR), but not when it is shut down for writing alone (SHUT_WR, or SHUT_RD by
+/// the peer), because Linux reports no event then. The next write gets -EPIPE.
 ///
 /// The number of bytes; -EPIPE: there is no reader any more; else as gs_read. Go's
-/// internal/poll.FD.Write, but that writes all bytes.
+/// internal/poll.FD.Write, which however writes all bytes.
 ///
 /// # Safety
 /// `buf` is null or has `n` bytes.
@@ -150,8 +149,8 @@ pub unsafe extern "C" fn gs_writev(
     unsafe { buffers(iov, iovcnt).map_or(BAD, |b| io::write(fd, b, deadline)) }
 }
 
-/// recv(2) on a socket: as gs_read, with flags. With MSG_DONTWAIT it doesn't wait. MSG_WAITALL has
-/// no effect: the result may be short. -ENOTSOCK: fd is not a socket.
+/// recv(2) on a socket: gs_read with flags. MSG_DONTWAIT: doesn't wait. MSG_WAITALL has no effect:
+/// the result may be short. -ENOTSOCK: fd is not a socket.
 ///
 /// # Safety
 /// `buf` is null or has room for `n` bytes.
@@ -168,7 +167,7 @@ pub unsafe extern "C" fn gs_recv(
     buffer(buf, n).map_or(BAD, |b| unsafe { io::recv(fd, b, flags, deadline) })
 }
 
-/// send(2) on a socket: as gs_write, with flags. -ENOTSOCK: fd is not a socket.
+/// send(2) on a socket: gs_write with flags. -ENOTSOCK: fd is not a socket.
 ///
 /// # Safety
 /// `buf` is null or has `n` bytes.
@@ -185,9 +184,9 @@ pub unsafe extern "C" fn gs_send(
     buffer(buf, n).map_or(BAD, |b| unsafe { io::send(fd, b, flags, deadline) })
 }
 
-/// recvfrom(2): as gs_recv, and gives the sender's address. addr may be NULL; if it isn't,
-/// *addrlen is the room there, and then the address's length. -EINVAL also: addr
-/// without addrlen.
+/// recvfrom(2): gs_recv that also returns the sender's address. addr may be NULL; else *addrlen is
+/// the room there before the call, and the address's length after it. -EINVAL also: addr without
+/// addrlen.
 ///
 /// # Safety
 /// `buf` is null or has room for `n` bytes, `addr` null or room for `*addrlen`.
@@ -212,9 +211,9 @@ pub unsafe extern "C" fn gs_recvfrom(
     }
 }
 
-/// sendto(2): as gs_send, to an address; addr may be NULL on a connected socket. With MSG_FASTOPEN it
-/// waits for the connection as gs_connect does, unless the first packet can carry the data.
-/// -EINVAL also: an addrlen without addr.
+/// sendto(2): gs_send to an address; addr may be NULL on a connected socket. With MSG_FASTOPEN
+/// gs_sendto waits for the connection as gs_connect does, unless the first packet can carry the
+/// data. -EINVAL also: an addrlen without addr.
 ///
 /// # Safety
 /// `buf` is null or has `n` bytes, `addr` null or `addrlen` bytes.
@@ -277,10 +276,10 @@ pub unsafe extern "C" fn gs_sendmsg(
     unsafe { io::send_message(fd, msg, flags, deadline) }
 }
 
-/// Takes the next connection of a listening socket, which is made non-blocking: returns a new
-/// socket, non-blocking and close-on-exec, which is the caller's, to be closed with gs_close. addr
-/// may be NULL; if it isn't, *addrlen is the room there, and then the address's length. Goroutines
-/// that the accepting goroutine spawns from then on are spread over P's and nodes.
+/// Takes the next connection of a listening socket, which is made non-blocking. Returns a new
+/// socket, non-blocking and close-on-exec, which the caller must close with gs_close. addr may be
+/// NULL; else *addrlen is the room there before the call, and the address's length after it.
+/// Goroutines that the accepting goroutine spawns from then on are spread over P's and nodes.
 ///
 /// The socket; -EMFILE, -ENFILE: too many files are open, and the connection waits until there is
 /// room; -EAGAIN, -ETIMEDOUT, -ECANCELED, -EBADF, -EINVAL as for gs_read; else the error of
@@ -309,11 +308,11 @@ pub unsafe extern "C" fn gs_accept(
 /// Connects a socket, which is made non-blocking, to an address.
 ///
 /// 0; -ECONNREFUSED and other errors of connect(2), but never -EINPROGRESS nor -EINTR;
-/// -ECONNABORTED: shutdown(2) has ended the attempt, or the attempt has failed, and another call on the
-/// socket has taken the error;
-/// -EAGAIN, -ETIMEDOUT (the deadline, or the network gave up), -ECANCELED: the socket goes on
-/// connecting, and a further gs_connect waits for the end of the attempt; -EBADF; -EINVAL: addr is
-/// NULL; -EFAULT: addr can't be read. Goroutines and plain threads. Go's internal/poll.FD.Connect.
+/// -ECONNABORTED: shutdown(2) has ended the attempt, or the attempt has failed, and another call on
+/// the socket has taken the error; -EAGAIN, -ETIMEDOUT (the deadline, or the network gave up),
+/// -ECANCELED: the socket goes on connecting, and a further gs_connect waits for the end of the
+/// attempt; -EBADF; -EINVAL: addr is NULL; -EFAULT: addr can't be read. Goroutines and plain
+/// threads. Go's internal/poll.FD.Connect.
 ///
 /// # Safety
 /// `addr` is null or has `addrlen` bytes.
@@ -332,16 +331,16 @@ pub unsafe extern "C" fn gs_connect(
     unsafe { io::connect(fd, addr, addrlen, deadline) as c_int }
 }
 
-/// Waits until a file has one of the events of poll(2) (POLLIN, POLLOUT, POLLPRI, POLLRDHUP and
-/// their kin), or POLLERR or POLLHUP, for libraries that do the rest themselves. A blocking file
-/// stays blocking.
+/// Waits until a file has one of the given events of poll(2) (POLLIN, POLLOUT, POLLPRI, POLLRDHUP
+/// and their kin), or POLLERR or POLLHUP. For libraries that read and write themselves. A blocking
+/// file stays blocking.
 ///
-/// The events that it has, above 0; -EAGAIN, -ETIMEDOUT, -ECANCELED, -EBADF as for gs_read;
-/// -EINVAL: unknown events; -EPERM: the file has none of the events, and no call can wait for it,
-/// because it is on a disk. Goroutines and plain threads.
+/// The file's events, above 0; -EAGAIN, -ETIMEDOUT, -ECANCELED, -EBADF as for gs_read; -EINVAL:
+/// unknown events; -EPERM: the file has none of the events, and no call can wait for it, because it
+/// is on a disk. Goroutines and plain threads.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_poll_fd(fd: c_int, events: c_int, deadline: gs_deadline) -> c_int {
-    /// All that poll(2) knows.
+    /// All events of poll(2).
     const KNOWN: c_int = 0x27ff & !(libc::POLLNVAL as c_int);
     let _call = Call::new();
     if events & !KNOWN != 0 {
@@ -350,14 +349,13 @@ pub extern "C" fn gs_poll_fd(fd: c_int, events: c_int, deadline: gs_deadline) ->
     io::poll(fd, events as i16, deadline) as c_int
 }
 
-/// Gives the library a file that the caller has opened: a socket, a pipe or whatever else poll(2)
-/// can wait for, already non-blocking. From then on only gs_close may close the file. Waits for it
-/// then take no more system calls than waits for files that the library has opened. Without
-/// gs_adopt each wait takes one system call more. (Each wait of gs_poll_fd takes that call in any
-/// case.) The library forgets what it knew of a former file with this number.
+/// Gives the library a file that the caller has opened: a socket, a pipe or anything else that
+/// poll(2) can wait for, already non-blocking. From then on only gs_close may close the file.
+/// gs_adopt saves one system call for each wait, as for files that the library has opened (but not
+/// in gs_poll_fd). The library forgets a former file with this number.
 ///
-/// 0; -EBADF: fd is not open; -EINVAL: the file is blocking; -EPERM: no call can wait for it,
-/// because it is on a disk; -EBUSY: a call waits for it now; -ENOMEM. After an error nothing has
+/// 0; -EBADF: fd is not open; -EINVAL: the file is blocking; -EPERM: the file is on a disk, so no
+/// call can wait for it; -EBUSY: a call waits for the file now; -ENOMEM. After an error nothing has
 /// changed. Any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_adopt(fd: c_int) -> c_int {
@@ -365,8 +363,8 @@ pub extern "C" fn gs_adopt(fd: c_int) -> c_int {
     io::adopt(fd).err().unwrap_or(0)
 }
 
-/// Closes a file. All calls that wait for it return -ECANCELED and never meet the file that has its
-/// number next. Other goroutines run while close(2) waits for a disk or for SO_LINGER; the number
+/// Closes a file. All calls that wait for it return -ECANCELED, and never use the next file with
+/// this number. Other goroutines run while close(2) waits for a disk or for SO_LINGER; the number
 /// is free by then.
 ///
 /// 0; -EBADF: fd is not open, or is being closed; else the error of close(2), and the file is
@@ -377,7 +375,7 @@ pub extern "C" fn gs_close(fd: c_int) -> c_int {
     io::close(fd)
 }
 
-/// The name of a host or a path, unless it is null.
+/// The name of a host or a path; `None`: null.
 ///
 /// # Safety
 /// `s` is null or a C string, which stays as long as the result is used.
@@ -386,11 +384,11 @@ unsafe fn given<'a>(s: *const c_char) -> Option<&'a CStr> {
     (!s.is_null()).then(|| unsafe { CStr::from_ptr(s) })
 }
 
-/// A TCP socket that listens on a port (0: the system chooses one) of the host:
-/// its name or address, or NULL or "" for all addresses of the machine, IPv6 and
-/// IPv4. backlog: connections that may wait to be accepted (0 or less: as many as
-/// the system allows). It has SO_REUSEADDR and TCP_NODELAY, is non-blocking and
-/// close-on-exec, and is the caller's. A name is looked up, which may take a while.
+/// Makes a TCP socket that listens on a port (0: the system chooses one). host: a name or an
+/// address; NULL or "": all addresses of the machine, IPv6 and IPv4. backlog: connections that may
+/// wait to be accepted (0 or less: as many as the system allows). The socket has SO_REUSEADDR and
+/// TCP_NODELAY, is non-blocking and close-on-exec, and is the caller's. Looking up a name may take
+/// a while.
 ///
 /// The socket; -EADDRINUSE and other errors of bind(2); if the host is not known an error of
 /// gs_getaddrinfo's, whose code gs_eai gives; -ECANCELED: during the look-up; -EMFILE, -ENFILE.
@@ -406,10 +404,10 @@ pub unsafe extern "C" fn gs_tcp_listen(host: *const c_char, port: u16, backlog: 
     io::tcp_listen(unsafe { given(host) }, port, backlog)
 }
 
-/// A TCP socket that is connected to a port of a host, which is a name or an address; if the name
-/// has several addresses, to the first that answers. They are tried in turn; each has its share of
-/// the time until the deadline, and 2 s at least. The socket has TCP_NODELAY, is non-blocking and
-/// close-on-exec, and is the caller's.
+/// Connects a TCP socket to a port of a host, given by a name or an address. The addresses of a
+/// name are tried in turn until one answers; each has its share of the time until the deadline, and
+/// 2 s at least. The socket has TCP_NODELAY, is non-blocking and close-on-exec, and is the
+/// caller's.
 ///
 /// The socket; -ECONNREFUSED and other errors of connect(2); if the host is not known an error of
 /// gs_getaddrinfo's, whose code gs_eai gives; -EAGAIN, -ETIMEDOUT, -ECANCELED: no socket;
@@ -429,9 +427,9 @@ pub unsafe extern "C" fn gs_tcp_connect(
     unsafe { given(host) }.map_or(EINVAL, |host| io::tcp_connect(host, port, deadline))
 }
 
-/// A UDP socket that receives what is sent to a port (0: the system chooses one) of the host: its name
-/// or address, or NULL or "" for all addresses of the machine, IPv6 and IPv4. For gs_recvfrom and
-/// gs_sendto. Non-blocking and close-on-exec, and the caller's. A name is looked up, which may take a
+/// Makes a UDP socket that receives at a port (0: the system chooses one), for gs_recvfrom and
+/// gs_sendto. host: a name or an address; NULL or "": all addresses of the machine, IPv6 and IPv4.
+/// The socket is non-blocking and close-on-exec, and is the caller's. Looking up a name may take a
 /// while.
 ///
 /// The socket; -EADDRINUSE and other errors of bind(2); if the host is not known an error of
@@ -448,9 +446,9 @@ pub unsafe extern "C" fn gs_udp_bind(host: *const c_char, port: u16) -> c_int {
     io::udp_bind(unsafe { given(host) }, port)
 }
 
-/// A UDP socket that sends to a port of a host, which is a name or an address, with gs_send or
-/// gs_write, and receives what comes from there. If no socket has that port, a later call, usually the
-/// next, returns -ECONNREFUSED. Otherwise as gs_udp_bind. The deadline is for the look-up.
+/// Makes a UDP socket that sends to a port of a host (a name or an address) with gs_send or
+/// gs_write, and receives only from there. If no socket has that port, a later call, usually the
+/// next, returns -ECONNREFUSED. Otherwise as gs_udp_bind. The deadline limits the look-up.
 ///
 /// The socket; errors of connect(2); if the host is not known an error of gs_getaddrinfo's, whose
 /// code gs_eai gives; -EAGAIN, -ETIMEDOUT, -ECANCELED: no socket; -EINVAL: host is NULL.
@@ -470,14 +468,14 @@ pub unsafe extern "C" fn gs_udp_connect(
     unsafe { given(host) }.map_or(EINVAL, |host| io::udp_connect(host, port, deadline))
 }
 
-/// A Unix stream socket that listens at a path in the file system or, given "@name", at one of
-/// Linux's abstract names, which disappear with the socket. backlog as for gs_tcp_listen.
-/// Non-blocking and close-on-exec, and the caller's. A path stays when the socket is closed:
-/// unlink(2) it then. Also unlink it before the call if a process that has died may have left it.
+/// Makes a Unix stream socket that listens at a path in the file system or, given "@name", at one
+/// of Linux's abstract names, which disappear with the socket. backlog as for gs_tcp_listen. The
+/// socket is non-blocking and close-on-exec, and is the caller's. A path stays when the socket is
+/// closed: unlink(2) it then, and also before the call if a process that has died may have left it.
 ///
 /// The socket; -EADDRINUSE: the path exists, whether a socket listens there or not, or the name is
-/// taken; -ENAMETOOLONG: over 107 bytes, not counting the "@"; other errors of bind(2); -EINVAL: path
-/// is NULL, "" or "@"; -EMFILE, -ENFILE. Goroutines and plain threads. Go's net.Listen.
+/// taken; -ENAMETOOLONG: over 107 bytes, not counting the "@"; other errors of bind(2); -EINVAL:
+/// path is NULL, "" or "@"; -EMFILE, -ENFILE. Goroutines and plain threads. Go's net.Listen.
 ///
 /// # Safety
 /// `path` is null or a C string.
@@ -489,9 +487,9 @@ pub unsafe extern "C" fn gs_unix_listen(path: *const c_char, backlog: c_int) -> 
     unsafe { given(path) }.map_or(EINVAL, |path| io::unix_listen(path, backlog))
 }
 
-/// A Unix stream socket that is connected to the socket that listens at a path, or at "@name" (see
-/// gs_unix_listen). The call waits while the listener's backlog is full. Non-blocking and
-/// close-on-exec, and the caller's.
+/// Connects a Unix stream socket to the socket that listens at a path, or at "@name" (see
+/// gs_unix_listen). Waits while the listener's backlog is full. The socket is non-blocking and
+/// close-on-exec, and is the caller's.
 ///
 /// The socket; -ECONNREFUSED: the path exists, but no socket listens there; -ENOENT: the path
 /// doesn't exist; other errors of connect(2); -EAGAIN, -ETIMEDOUT, -ECANCELED: no socket;
@@ -507,8 +505,8 @@ pub unsafe extern "C" fn gs_unix_connect(path: *const c_char, deadline: gs_deadl
     unsafe { given(path) }.map_or(EINVAL, |path| io::unix_connect(path, deadline))
 }
 
-/// Two Unix stream sockets that are connected to each other, in fds[0] and fds[1]: socketpair(2).
-/// Non-blocking and close-on-exec, and the caller's.
+/// Makes two Unix stream sockets that are connected to each other, fds[0] and fds[1]:
+/// socketpair(2). Both are non-blocking and close-on-exec, and are the caller's.
 ///
 /// 0; -EMFILE, -ENFILE, -ENOMEM: fds is as before; -EINVAL: NULL. Goroutines and plain threads.
 ///
@@ -569,7 +567,7 @@ pub extern "C" fn gs_fsync(fd: c_int, deadline: gs_deadline) -> c_int {
     io::sync(fd, false, deadline)
 }
 
-/// As gs_fsync, without what isn't needed to read the data again: fdatasync(2).
+/// gs_fsync without metadata that reading the data doesn't need: fdatasync(2).
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_fdatasync(fd: c_int, deadline: gs_deadline) -> c_int {
     let _call = Call::new();
@@ -577,8 +575,8 @@ pub extern "C" fn gs_fdatasync(fd: c_int, deadline: gs_deadline) -> c_int {
 }
 
 /// Copies up to n bytes from a file on a disk to another file, mostly a socket, within the kernel:
-/// sendfile(2). May be short; never raises SIGPIPE. *offset: where the copy begins, and afterwards
-/// where it has ended; NULL: the file's own position. out_fd is made non-blocking. If gs_close
+/// sendfile(2). May copy fewer; never raises SIGPIPE. *offset: where the copy begins, and after the
+/// call where it ended; NULL: the file's own position. out_fd is made non-blocking. If gs_close
 /// closes in_fd, the copy ends with -ECANCELED when its wait for out_fd is over.
 ///
 /// The number of bytes, 0 at the end of in_fd; -EAGAIN, -ETIMEDOUT, -ECANCELED: nothing copied;
@@ -605,9 +603,9 @@ pub unsafe extern "C" fn gs_sendfile(
 }
 
 /// Moves up to n bytes between two files, of which one is a pipe, within the kernel: splice(2),
-/// with its flags. May be short; never raises SIGPIPE. The offsets: as for gs_sendfile; NULL for a
-/// pipe. Both files are made non-blocking. With SPLICE_F_NONBLOCK the call doesn't wait. It waits
-/// for one of the files at a time: if gs_close closes the other file, the call ends with -ECANCELED
+/// with its flags. May move fewer; never raises SIGPIPE. The offsets: as for gs_sendfile; NULL for
+/// a pipe. Both files are made non-blocking. With SPLICE_F_NONBLOCK the call doesn't wait. The call
+/// waits for one file at a time: if gs_close closes the other file, the call ends with -ECANCELED
 /// when that wait is over.
 ///
 /// The number of bytes, 0 at the end of fd_in; -EAGAIN, -ETIMEDOUT, -ECANCELED: nothing moved;
@@ -635,9 +633,9 @@ pub unsafe extern "C" fn gs_splice(
     unsafe { io::splice(from, to, n, flags, deadline) }
 }
 
-/// Reads from a file on a disk at an offset, as pread(2). Data that is in memory is read at once.
-/// For other data, and always with O_DIRECT, other goroutines run meanwhile. At most 64 calls read
-/// or write files on disks at a time: the deadline ends only the wait for a turn.
+/// Reads from a file on a disk at an offset, as pread(2). Data in memory is read at once. For other
+/// data, and always with O_DIRECT, other goroutines run meanwhile. At most 64 calls read or write
+/// files on disks at a time: the deadline ends only the wait for a turn.
 ///
 /// The number of bytes, short only at the end of the file, with GS_NOWAIT, or where a cancel, the
 /// deadline or an error ends the call after a part; -EAGAIN, -ETIMEDOUT, -ECANCELED: nothing read;
@@ -708,8 +706,8 @@ pub unsafe extern "C" fn gs_getaddrinfo(
     deadline: gs_deadline,
 ) -> c_int {
     let _call = Call::new();
-    // SAFETY: `node` and `service` are null or C strings, `hints` null or readable, and `res` is null
-    // or writable.
+    // SAFETY: `node` and `service` are null or C strings, `hints` null or readable, and `res` is
+    // null or writable.
     let result = unsafe {
         match res.as_mut() {
             Some(res) => {
@@ -731,8 +729,9 @@ pub extern "C" fn gs_eai(r: c_int) -> c_int {
     io::eai(r)
 }
 
-/// What gs_getaddrinfo has last returned to the caller, goroutine or plain thread: kept for
-/// programs that were written when gs_getaddrinfo did not yet return all of its errors.
+/// Returns the caller's latest result of gs_getaddrinfo. The caller is a goroutine or a plain
+/// thread. Kept for programs that were written when gs_getaddrinfo did not yet return all of its
+/// errors.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_last_error() -> c_int {
     io::last_error()

@@ -10,10 +10,11 @@ use core::ptr;
 
 /// gs_numa_alloc: memory of the caller's node.
 pub const GS_NUMA_LOCAL: c_int = -1;
-/// gs_numa_alloc: memory of all nodes in turn, page by page: for data that all nodes use alike.
+/// gs_numa_alloc: pages from all nodes in turn, for data that all nodes use alike.
 pub const GS_NUMA_STRIPE: c_int = -2;
 
-/// Calls `f` with the runtime, which is started if need be. `-ENOMEM`, `-EAGAIN`: it can't be started.
+/// Calls `f` with the runtime, started if need be. `-ENOMEM`, `-EAGAIN`: the runtime can't be
+/// started.
 fn with(f: impl FnOnce(&Runtime) -> c_int) -> c_int {
     try_with(f).unwrap_or_else(|e| e)
 }
@@ -34,7 +35,7 @@ fn caller_node(rt: &Runtime) -> usize {
     }
 }
 
-/// How many NUMA nodes there are with CPUs that this process may use; at least 1. As with any
+/// Returns the number of NUMA nodes with CPUs that this process may use; at least 1. As with any
 /// function here, -ENOMEM or -EAGAIN if the runtime can't be started (see gs_init). Each process
 /// numbers the nodes in an order of its own, so that not all processes fill the same node first.
 /// Goroutines and plain threads. seed: N10.
@@ -43,15 +44,15 @@ pub extern "C" fn gs_numa_nodes() -> c_int {
     with(|rt| rt.nodes.len() as c_int)
 }
 
-/// The node that the caller is on. A goroutine may be on another after any call that
+/// Returns the node that the caller runs on. A goroutine may be on another node after any call that
 /// can switch, a plain thread at any time.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_numa_node() -> c_int {
     with(|rt| caller_node(rt) as c_int)
 }
 
-/// How far node b's memory is from node a's CPUs, in the system's scale: 10 is a node's own memory,
-/// and an access at distance 20 takes twice as long. -EINVAL: there is no such node.
+/// Returns the distance of node b's memory from node a's CPUs, in the system's scale: 10 is a
+/// node's own memory; at 20 an access takes twice as long. -EINVAL: there is no such node.
 /// Goroutines and plain threads.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_numa_distance(a: c_int, b: c_int) -> c_int {
@@ -64,10 +65,9 @@ pub extern "C" fn gs_numa_distance(a: c_int, b: c_int) -> c_int {
     })
 }
 
-/// The CPUs of a node that this process may use, as sched_getaffinity(2) gives a
-/// mask: bit c % 8 of byte c / 8 is CPU c. set has size bytes, of which all are
-/// written; it may be NULL with size 0, to ask how many there are. On a synthetic
-/// machine they are made up.
+/// Gets the CPUs of a node that this process may use, as a mask like sched_getaffinity(2)'s: bit c
+/// % 8 of byte c / 8 is CPU c. All size bytes of set are written; set may be NULL with size 0, to
+/// ask for the number only. On a synthetic machine the CPUs are made up.
 ///
 /// How many CPUs the node has; -EINVAL: there is no such node, or size is too small.
 /// Goroutines and plain threads.
@@ -84,7 +84,7 @@ pub unsafe extern "C" fn gs_numa_cpus(node: c_int, size: usize, set: *mut c_void
     })
 }
 
-/// Writes a set of CPUs as the system has it. How many there are; `-EINVAL`: they don't fit.
+/// Writes a set of CPUs as a mask of the system's. Returns their number; `-EINVAL`: they don't fit.
 ///
 /// # Safety
 /// `set` is null, or writable for `size` bytes.
@@ -109,14 +109,14 @@ unsafe fn write_set(
     cpus.count() as c_int
 }
 
-/// The CPUs that the calling thread may use when the library doesn't bind it to a node: those with
-/// which it came to gs_run, or, for a thread that the library has started, those that the process had
-/// when the runtime started. For threads and programs that a goroutine starts: they inherit the
-/// binding, unless they get this set by pthread_attr_setaffinity_np(3), or by sched_setaffinity(2) in
-/// the child. set and size as in gs_numa_cpus.
+/// Gets the CPUs that the calling thread may use while the library doesn't bind it to a node: its
+/// own when it called gs_run or, for a thread that the library has started, the process's when the
+/// runtime started. Threads and programs that a goroutine starts inherit the binding, unless they
+/// get this set: by pthread_attr_setaffinity_np(3), or by sched_setaffinity(2) in the child. set
+/// and size as in gs_numa_cpus.
 ///
-/// How many CPUs; 0: the calling thread isn't bound (as on a machine with one node, or while a
-/// goroutine locks it), so what it starts inherits the right CPUs, and set is left as it is; -EINVAL:
+/// The number of CPUs; 0: the calling thread isn't bound (as on a machine with one node, or while a
+/// goroutine locks it), so its children inherit the right CPUs, and set is left as it is; -EINVAL:
 /// size is too small. Goroutines and plain threads.
 ///
 /// # Safety
@@ -134,12 +134,12 @@ pub unsafe extern "C" fn gs_numa_unbound_cpus(size: usize, set: *mut c_void) -> 
     count.unwrap_or(0)
 }
 
-/// Memory of size bytes, zeroed, at the start of a page: policy is GS_NUMA_LOCAL, GS_NUMA_STRIPE or
+/// Allocates size bytes, zeroed, at the start of a page. policy: GS_NUMA_LOCAL, GS_NUMA_STRIPE or
 /// the number of a node. If that node has no memory left, the memory comes from another node. On a
 /// synthetic machine, and with one node, policies make no difference.
 ///
 /// For large blocks: each call makes one or two system calls. NULL: size is 0, policy is none of
-/// these, or there is no memory. Free it with gs_numa_free. Goroutines and plain threads.
+/// these, or there is no memory. Free the memory with gs_numa_free. Goroutines and plain threads.
 #[must_use]
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_numa_alloc(size: usize, policy: c_int) -> *mut c_void {
@@ -160,8 +160,8 @@ pub extern "C" fn gs_numa_alloc(size: usize, policy: c_int) -> *mut c_void {
     memory.unwrap_or(ptr::null_mut())
 }
 
-/// Frees what gs_numa_alloc has returned for this size; does nothing for NULL. From anywhere, also
-/// after gs_shutdown.
+/// Frees memory that gs_numa_alloc has returned for this size; does nothing for NULL. Callable from
+/// anywhere, also after gs_shutdown.
 ///
 /// # Safety
 /// `p` is null, or was given by `gs_numa_alloc` for `size` and is not used any more.

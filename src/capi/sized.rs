@@ -1,12 +1,13 @@
-//! Structs that begin with their size and grow at their end. This file is not a section of the header.
+//! Structs that begin with their size and grow at their end. This file is not a section of the
+//! header.
 //!
-//! A program says with the size which version of the struct it was compiled with. Every size
-//! from that of the first release on is good, up to [`MOST`]:
+//! The size tells which version of the struct a program was compiled with. Every size from the
+//! first release's to [`MOST`] is valid:
 //!
 //! - Shorter than ours: fields that the program's struct doesn't have mean their defaults, and
 //!   are not written.
-//! - Longer than ours: what this library doesn't know must be 0 in a struct that it reads, and is set to 0
-//!   in a struct that it writes.
+//! - Longer than ours: what this library doesn't know must be 0 in a struct that it reads, and is
+//!   set to 0 in a struct that it writes.
 //!
 //! No struct has padding: every byte is a field, so that a new field is never where an older
 //! program has left whatever was there. Fields come in whole words of 8 bytes, and so the words
@@ -16,10 +17,10 @@ use super::EINVAL;
 use core::ffi::c_int;
 use core::ptr;
 
-/// A size above this, in bytes, is a mistake.
+/// The largest valid size, in bytes.
 pub const MOST: usize = 4096;
 
-/// Bytes of a word.
+/// Size of a word, in bytes.
 const WORD: usize = size_of::<usize>();
 
 /// A struct that begins with its size.
@@ -27,7 +28,7 @@ const WORD: usize = size_of::<usize>();
 /// # Safety
 /// It is `repr(C)`, its first field is a `usize`, and it has no padding.
 pub unsafe trait Grows: Copy {
-    /// Its size in the first release, in bytes.
+    /// The struct's size in the first release, in bytes.
     const FIRST: usize;
 
     /// Fails to compile unless the struct is at least that large, and a whole number of words.
@@ -37,7 +38,7 @@ pub unsafe trait Grows: Copy {
 
 /// A struct that the caller fills in.
 pub trait Given: Grows {
-    /// What its fields mean that the caller's struct doesn't have.
+    /// Values of the fields that the caller's struct doesn't have.
     const DEFAULT: Self;
 
     /// How many of the first `size` bytes are fields. Fewer than all if a struct of
@@ -71,8 +72,8 @@ pub unsafe fn read<T: Given>(p: *const T) -> Result<Option<T>, c_int> {
     Ok(Some(all))
 }
 
-/// Fills in the caller's struct with what `value` gives, but for its size. `-EINVAL`: null,
-/// smaller than in the first release, or there is no value; nothing is written then.
+/// Writes `value()` into the caller's struct, except for the size field. `-EINVAL`: null, smaller
+/// than in the first release, or no value; nothing is written then.
 ///
 /// # Safety
 /// `out` is null, or writable for as many bytes as its first word says.
@@ -94,8 +95,8 @@ pub unsafe fn write<T: Grows>(out: *mut T, value: impl FnOnce() -> Option<T>) ->
     0
 }
 
-/// Fills in a struct without a size of its own, for which the caller has room for `size` bytes.
-/// `-EINVAL`: null, or less than in the first release; nothing is written then.
+/// Writes a struct that has no size field into `size` bytes of the caller's. `-EINVAL`: null, or
+/// less than in the first release; nothing is written then.
 ///
 /// # Safety
 /// `T` has no padding; `out` is null, or writable for `size` bytes.

@@ -14,26 +14,24 @@ use core::ptr;
 /// The function of a goroutine.
 pub type gs_fn = Option<unsafe extern "C" fn(arg: *mut c_void)>;
 
-/// The time until which a call waits at most, in ns on CLOCK_MONOTONIC, as gs_now() gives it; or
+/// The time at which a call stops waiting: ns on CLOCK_MONOTONIC, as gs_now() returns, or
 /// GS_FOREVER or GS_NOWAIT.
 pub type gs_deadline = i64;
 /// A length of time in ns.
 pub type gs_duration = i64;
 
 /// A deadline: wait without end. With any other deadline a wait needs memory for a timer. If there
-/// is none, the function doesn't wait and returns -ENOMEM; otherwise the effect is that of
-/// -ETIMEDOUT.
+/// is no memory, the function doesn't wait and returns -ENOMEM, with the effect of -ETIMEDOUT.
 pub const GS_FOREVER: i64 = -1;
-/// A deadline: never wait; what can't be done at once fails with -EAGAIN.
+/// A deadline: never wait. If the call can't be done at once it fails with -EAGAIN.
 pub const GS_NOWAIT: i64 = 0;
-/// GOMAXPROCS is at most this.
+/// The largest GOMAXPROCS.
 pub const GS_MAX_PROCS: i32 = 1024;
 
 const _: () = assert!(GS_MAX_PROCS as usize == crate::sched::prim::limits::PROCS);
 
-/// What gs_init starts the runtime with. A field that is 0 or NULL is taken from its environment
-/// variable; if that isn't set, it has its default. Use GS_CONFIG_INIT, or zero all bytes and set
-/// size.
+/// Settings for gs_init. A field that is 0 or NULL is taken from its environment variable, or else
+/// has its default. Use GS_CONFIG_INIT, or zero all bytes and set size.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct gs_config {
@@ -57,14 +55,14 @@ pub struct gs_config {
     /// gives way at its next call of the library; if none comes, its thread gets a signal. 0: 10
     /// ms.
     pub time_slice_ns: u64,
-    /// GS_CONFIG_COOPERATIVE, GS_CONFIG_UNBOUND, GS_CONFIG_KEEP_AFFINITY, several of them or 0.
+    /// GS_CONFIG_COOPERATIVE, GS_CONFIG_UNBOUND, GS_CONFIG_KEEP_AFFINITY, or'ed; or 0.
     pub flags: u32,
     /// The signal that preempts. 0: SIGURG, which programs ignore by default; -1: none. If another
     /// process or thread sends the signal, the library calls the host's handler for it, if that was
-    /// installed before the start. System calls are then restarted even if the handler was installed
-    /// without SA_RESTART. The signal may interrupt a goroutine's system call that the kernel doesn't
-    /// restart (nanosleep, poll), which then fails with EINTR, as with any signal. Environment:
-    /// GOSCHED_PREEMPT_SIGNAL, where 0 means none.
+    /// installed before the start. System calls are then restarted even if the handler was
+    /// installed without SA_RESTART. The signal may interrupt a goroutine's system call that the
+    /// kernel doesn't restart (nanosleep, poll), which then fails with EINTR, as with any signal.
+    /// Environment: GOSCHED_PREEMPT_SIGNAL, where 0 means none.
     pub preempt_signal: i32,
 }
 
@@ -94,36 +92,36 @@ pub const GS_CONFIG_COOPERATIVE: u32 = 1;
 /// touches it. Without this flag, on a machine with several nodes, each thread that runs goroutines
 /// is bound to the CPUs of one node: threads that the library has started, and threads that call
 /// gs_run, which get their affinity back when gs_run returns. (A thread in gs_run is bound to those
-/// CPUs of the node that its own affinity allows; if there are none, it is not bound.) Other threads
-/// of the program never are, those in gs_attach included. While a goroutine locks a thread (gs_lock_os_thread) the thread is not
-/// bound: it has the affinity that it came to gs_run with, or the process's. A child of fork(2) has
-/// that affinity, too. A thread that a goroutine starts by pthread_create(3), and a program that it
-/// starts by posix_spawn(3), system(3), vfork(2) or exec(3), inherits the binding: start these while
-/// the goroutine locks its thread, or give them the CPUs of gs_numa_unbound_cpus. With
-/// libgosched-preload.so they have that affinity without more ado. Environment: GOSCHED_BIND=0.
+/// CPUs of the node that its own affinity allows; if there are none, it is not bound.) Other
+/// threads of the program never are, those in gs_attach included. While a goroutine locks a thread
+/// (gs_lock_os_thread) the thread is not bound: it has the affinity that it came to gs_run with, or
+/// the process's. A child of fork(2) has that affinity, too. A thread that a goroutine starts by
+/// pthread_create(3), and a program that it starts by posix_spawn(3), system(3), vfork(2) or
+/// exec(3), inherits the binding: start these while the goroutine locks its thread, or give them
+/// the CPUs of gs_numa_unbound_cpus. With libgosched-preload.so they have that affinity without
+/// more ado. Environment: GOSCHED_BIND=0.
 pub const GS_CONFIG_UNBOUND: u32 = 2;
-/// gs_config.flags: threads that call gs_run are never bound, because they start threads or programs
-/// that must be able to use all CPUs (gs_numa_unbound_cpus and libgosched-preload.so serve that too,
-/// also on the library's threads). On a thread that is not bound goroutines may run on another node
-/// than their own. Concerns machines with several nodes.
+/// gs_config.flags: threads that call gs_run are never bound, because they start threads or
+/// programs that must be able to use all CPUs (gs_numa_unbound_cpus and libgosched-preload.so serve
+/// that too, also on the library's threads). On a thread that is not bound goroutines may run on
+/// another node than their own. Concerns machines with several nodes.
 pub const GS_CONFIG_KEEP_AFFINITY: u32 = 4;
 
-/// Starts the runtime. While it does so the calling thread reads files: /proc/self/cgroup and the
-/// limits of CPU time under /sys/fs/cgroup, /proc/sys/vm/max_map_count, and the topology under
-/// /proc and /sys unless that is given. If one of them can't be read, the runtime uses the default.
-/// After the start the library opens no temporary descriptors, except in calls that say so
-/// (gs_waitpid, gs_signal_wait). The descriptors that it keeps are an epoll instance and an eventfd
-/// for each P, opened when the P first waits for a file, and for each NUMA node that has such a P,
-/// and eventfds for plain threads that wait.
-/// Their numbers are 512 and above if RLIMIT_NOFILE allows that. The threads of the library inherit
-/// the CPU mask, the nice value and so on from the thread that starts the runtime, not from plain
-/// threads that call the library later. Calling gs_init is optional: the first call of a function
-/// that needs the runtime starts it with the defaults, and returns -ENOMEM or -EAGAIN (NULL from a
-/// function that returns a pointer) if that fails. cfg may be NULL.
+/// Starts the runtime. The calling thread reads files meanwhile: /proc/self/cgroup and the limits
+/// of CPU time under /sys/fs/cgroup, /proc/sys/vm/max_map_count, and the topology under /proc and
+/// /sys unless cfg gives one. For a file that can't be read the runtime uses a default. After the
+/// start the library opens no temporary descriptors, except in calls that say so (gs_waitpid,
+/// gs_signal_wait). The library keeps these descriptors: an epoll instance and an eventfd for each
+/// P, opened when the P first waits for a file, and for each NUMA node with such a P; and eventfds
+/// for plain threads that wait. Their numbers are 512 and above if RLIMIT_NOFILE allows that. The
+/// threads of the library inherit the CPU mask, the nice value and so on from the thread that
+/// starts the runtime, not from plain threads that call the library later. Calling gs_init is
+/// optional: the first call of a function that needs the runtime starts it with the defaults, and
+/// returns -ENOMEM or -EAGAIN (NULL from a function that returns a pointer) if that fails. cfg may
+/// be NULL.
 ///
-/// 0; -EBUSY: it is started already; -EINVAL: a field or the topology makes no
-/// sense; -ENOMEM, -EAGAIN: the system gives no memory or thread. After an error
-/// nothing has changed. Any thread.
+/// 0; -EBUSY: the runtime is started already; -EINVAL: a field or the topology is invalid; -ENOMEM,
+/// -EAGAIN: the system gives no memory or thread. After an error nothing has changed. Any thread.
 ///
 /// # Safety
 /// `cfg` is null or a gs_config of the size that it says.
@@ -141,8 +139,8 @@ pub unsafe extern "C" fn gs_init(cfg: *const gs_config) -> c_int {
     }
 }
 
-/// gs_init for a program that was compiled with the gosched.h of this version, a GS_VERSION;
-/// gs_init(cfg) in C and C++ is a call of this. -ELIBACC also: the header is newer than the library,
+/// gs_init with the version (GS_VERSION) of the gosched.h that the program was compiled with; in C
+/// and C++ gs_init(cfg) is a macro for this. -ELIBACC also: the header is newer than the library,
 /// apart from the patch; a line on standard error says so.
 ///
 /// # Safety
@@ -166,7 +164,7 @@ const VERSION: c_int = {
         + number(env!("CARGO_PKG_VERSION_PATCH"))
 };
 
-/// Whether a header of this version has nothing that the library doesn't know.
+/// Checks that the library knows everything in a header of this version.
 fn require(header: c_int) -> Result<(), c_int> {
     if header / 100 <= VERSION / 100 {
         return Ok(());
@@ -242,8 +240,8 @@ pub unsafe extern "C" fn gs_run(f: gs_fn, arg: *mut c_void) -> c_int {
     with_return_address!(2, run_at)
 }
 
-/// gs_run for a program that was compiled with the gosched.h of this version, a GS_VERSION;
-/// gs_run(f, arg) in C and C++ is a call of this. -ELIBACC also: see gs_init_for.
+/// gs_run with the version (GS_VERSION) of the gosched.h that the program was compiled with; in C
+/// and C++ gs_run(f, arg) is a macro for this. -ELIBACC also: see gs_init_for.
 ///
 /// # Safety
 /// As `gs_run`.
@@ -268,20 +266,19 @@ unsafe extern "C" fn run_at(f: gs_fn, arg: *mut c_void, pc: usize) -> c_int {
     }
 }
 
-/// Makes the calling thread run goroutines, as gs_run does, and makes what the thread runs from
-/// here on a goroutine: gs_self() isn't NULL, and its waits let others run on the thread. For a
-/// program, or an interpreter, whose main function is to be a goroutine itself. That goroutine
-/// keeps the thread's stack and stays on this thread, which counts as a thread in gs_run
-/// (GS_WORKERS_RUNNER). The goroutine ends with gs_detach; it must not end by gs_exit or by the end
-/// of the thread. The program may exit at any point. In the child of a fork the thread is not
-/// attached.
+/// Makes the calling thread run goroutines, as gs_run does, and makes the calling code a goroutine:
+/// from here on gs_self() isn't NULL, and waits let others run on the thread. For a program, or an
+/// interpreter, whose main function is to be a goroutine itself. The goroutine keeps the thread's
+/// stack and stays on this thread, which counts as a thread in gs_run (GS_WORKERS_RUNNER). The
+/// goroutine ends with gs_detach; it must not end by gs_exit or by the end of the thread. The
+/// program may exit at any point. In the child of a fork the thread is not attached.
 ///
 /// flags: 0, GS_SPAWN_NOPREEMPT, GS_SPAWN_NOSIGNAL. Must not be called while a C++ exception is
 /// being handled.
 ///
 /// 0; -EBUSY: the caller is a goroutine already; -EINVAL: unknown flags; -EDEADLK: the caller has
-/// stopped the world; -ENOMEM, -EAGAIN: the system gives no memory or thread (see gs_init); -ENOSYS:
-/// under AddressSanitizer or ThreadSanitizer.
+/// stopped the world; -ENOMEM, -EAGAIN: the system gives no memory or thread (see gs_init);
+/// -ENOSYS: under AddressSanitizer or ThreadSanitizer.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_attach(flags: u32) -> c_int {
     match flags & !(GS_SPAWN_NOPREEMPT | GS_SPAWN_NOSIGNAL) {
@@ -290,8 +287,8 @@ pub extern "C" fn gs_attach(flags: u32) -> c_int {
     }
 }
 
-/// Undoes gs_attach: the thread is a plain thread again. Returns when no goroutine is left that is
-/// bound to this thread. The destructors of the caller's goroutine-local values have been called then.
+/// Undoes gs_attach: the thread is a plain thread again. Calls the destructors of the caller's
+/// goroutine-local values, and waits for all goroutines that are bound to this thread.
 ///
 /// 0; -EPERM: the caller is not a goroutine that gs_attach has made, or is in gs_blocking.
 #[unsafe(no_mangle)]
@@ -300,11 +297,11 @@ pub extern "C" fn gs_detach() -> c_int {
     attach::detach()
 }
 
-/// Waits until every goroutine has ended, then ends all threads of the library and frees everything
-/// that the library has. gs_init may follow. Timers that have not fired are dropped. Channels,
-/// timers, keys, and goroutines that the caller has references to, stay until they are freed. It
-/// also waits for what runs when a thread of the library ends: destructors of pthread_setspecific's
-/// values and of C++'s thread_local. These may call the library, and start another runtime.
+/// Waits until every goroutine has ended, then ends the library's threads and frees its memory.
+/// gs_init may follow. Timers that have not fired are dropped. Channels, timers, keys, and
+/// goroutines that the caller has references to, stay until they are freed. gs_shutdown also waits
+/// for the destructors that run when a thread of the library ends: those of pthread_setspecific's
+/// values and of C++'s thread_local. They may call the library, and start another runtime.
 ///
 /// 0, also when there is no runtime; -ETIMEDOUT, -EAGAIN: goroutines are left, or a thread is in a
 /// call, has stopped the world or is in the hook thread_start or thread_stop, and nothing has
@@ -315,45 +312,44 @@ pub extern "C" fn gs_shutdown(deadline: gs_deadline) -> c_int {
     init::shutdown(deadline)
 }
 
-/// The time of all deadlines: CLOCK_MONOTONIC in ns.
+/// Returns the time now, on the clock of all deadlines: CLOCK_MONOTONIC in ns.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_now() -> gs_deadline {
     time::now()
 }
 
-/// The time in ns that is ns nanoseconds from now; at least 1, and INT64_MAX when
-/// it would be beyond that.
+/// Returns the deadline ns nanoseconds from now: at least 1, at most INT64_MAX.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_after_ns(ns: gs_duration) -> gs_deadline {
     after(ns, 1)
 }
 
-/// The time in ns that is us microseconds from now: see gs_after_ns.
+/// Returns the deadline us microseconds from now: see gs_after_ns.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_after_us(us: i64) -> gs_deadline {
     after(us, 1_000)
 }
 
-/// The time in ns that is ms milliseconds from now: see gs_after_ns.
+/// Returns the deadline ms milliseconds from now: see gs_after_ns.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_after_ms(ms: i64) -> gs_deadline {
     after(ms, 1_000_000)
 }
 
-/// The library's version, such as "0.1.0". A static string.
+/// Returns the library's version, such as "0.1.0": a static string.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_version() -> *const c_char {
     concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
 }
 
-/// The version of the ABI: the number in the soname.
+/// Returns the version of the ABI: the number in the soname.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_abi_version() -> c_int {
     1
 }
 
-/// One sentence that says what an error of this library means and what to do
-/// about it. A static string for any number, negative or not.
+/// Returns a sentence that explains an error of this library, and what to do about it: a static
+/// string, for any number, negative or not.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_strerror(err: c_int) -> *const c_char {
     let text = match crate::io::eai(err) {

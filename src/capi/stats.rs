@@ -8,8 +8,8 @@ use crate::sched::types::p::RUN_WAITS;
 use crate::sched::types::runtime::Inside;
 use core::ffi::c_int;
 
-/// What has been counted since the runtime was started. Set size to sizeof(gs_stats)
-/// first. Fields may be added at the end.
+/// Counters since the start of the runtime. Set size to sizeof(gs_stats) first. Fields may be added
+/// at the end.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct gs_stats {
@@ -17,8 +17,8 @@ pub struct gs_stats {
     pub size: usize,
     /// Goroutines that exist. For a node: goroutines in its queues, ready to run.
     pub goroutines: u64,
-    /// Goroutines spawned, and goroutines ended. For a node: those that its P's have spawned and
-    /// ended. Goroutines that plain threads have spawned count only for the whole runtime.
+    /// Goroutines spawned, and goroutines ended. For a node: by its P's. Goroutines that plain
+    /// threads have spawned count only for the whole runtime.
     pub created: u64,
     pub ended: u64,
     /// P's, and how many of them have nothing to do.
@@ -28,29 +28,29 @@ pub struct gs_stats {
     pub threads: u64,
     /// How often goroutines were switched to. 0 for a node.
     pub switches: u64,
-    /// How often a P was passed to another thread: its own thread was blocked or left, its
-    /// goroutine was preempted, or the next goroutine was bound to that thread.
+    /// How often a P was passed to another thread, because its own thread was blocked or left, its
+    /// goroutine was preempted, or the next goroutine was bound to the other thread.
     pub handoffs: u64,
     /// How often work was stolen: from P's of the node, from the queue of another node,
     /// from P's of another node.
     pub steals_near: u64,
     pub steals_remote_queue: u64,
     pub steals_remote_p: u64,
-    /// Stacks that were freed on another node than their own, and went back to their own.
+    /// Stacks that were freed on another node and went back to their own.
     pub stacks_sent_home: u64,
-    /// Goroutines whose stack was moved to the node where they run, and its pages.
+    /// Goroutines whose stack was moved to the node where they run, and the pages moved.
     pub migrations: u64,
     pub pages_moved: u64,
-    /// How long goroutines that were ready have waited for a P. Element 0 counts waits of less than
-    /// 1 us, element i of less than 2^i us, the last all longer ones. Not every wait is measured:
-    /// the sample has all goroutines that another thread made ready, an eighth or more of those
-    /// that a file made ready, a sixteenth or more of those that a timer made ready (there the wait
-    /// begins at the time for which the timer was set), and about one in a thousand of those that
-    /// another goroutine made ready. For a node: goroutines that ran on its P's.
+    /// Histogram of how long ready goroutines have waited for a P. Element 0 counts waits of less
+    /// than 1 us, element i of less than 2^i us, the last all longer waits. Not every wait is
+    /// measured: the sample has all goroutines that another thread made ready, an eighth or more of
+    /// those that a file made ready, a sixteenth or more of those that a timer made ready (there
+    /// the wait begins at the time for which the timer was set), and about one in a thousand of
+    /// those that another goroutine made ready. For a node: goroutines that ran on its P's.
     pub run_waits: [u64; GS_RUN_WAITS],
 }
 
-/// Elements of gs_stats.run_waits.
+/// Number of elements of gs_stats.run_waits.
 pub const GS_RUN_WAITS: usize = 20;
 
 const _: () = assert!(GS_RUN_WAITS == RUN_WAITS);
@@ -83,7 +83,7 @@ impl gs_stats {
     }
 }
 
-/// Fills in as much as the caller has room for; what this version doesn't know is 0.
+/// Fills in the fields that the caller has room for; fields that this version doesn't know are 0.
 ///
 /// # Safety
 /// `out` is null, or writable for as many bytes as its first word says.
@@ -94,9 +94,9 @@ unsafe fn give(out: *mut gs_stats, read: impl FnOnce() -> Option<Stats>) -> c_in
     unsafe { sized::write(out, || read().map(gs_stats::of)) }
 }
 
-/// Reads the statistics of the whole runtime; without a runtime all are 0. The counters change
-/// while they are read, so sums of them may be off by a few. 0; -EINVAL: NULL, or size is too
-/// small. Goroutines and plain threads.
+/// Reads the statistics of the whole runtime; all are 0 without a runtime. The counters change
+/// while they are read, so sums may be off by a few. 0; -EINVAL: NULL, or size is too small.
+/// Goroutines and plain threads.
 ///
 /// # Safety
 /// `out` is null, or a gs_stats of the size that it says.
@@ -117,9 +117,9 @@ pub unsafe extern "C" fn gs_stats_node(node: c_int, out: *mut gs_stats) -> c_int
     unsafe { give(out, read) }
 }
 
-/// How often P's of a node have stolen work from node from, from its queue or its P's. If both are
-/// the same node: how often they have stolen from P's of their own node. -EINVAL: there is no such
-/// node, or no runtime. Goroutines and plain threads.
+/// Returns how often P's of a node have stolen work from the queue or the P's of node from. If both
+/// are one node: how often its P's have stolen from each other. -EINVAL: there is no such node, or
+/// no runtime. Goroutines and plain threads.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_stats_steals(node: c_int, from: c_int) -> i64 {
     let _entered = Entered::new();

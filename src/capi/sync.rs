@@ -11,14 +11,14 @@ use crate::sched::core::world::any_p_is_asked;
 use crate::sync::{Cond, Mutex, Once, RwMutex, Sem, WaitGroup};
 use core::ffi::{c_int, c_void};
 
-/// Connects the type of an object as users see it with the library's own type.
+/// Ties a public type to the library's own type.
 macro_rules! object {
     ($name:ident, $inner:ident) => {
         const _: () = assert!(size_of::<$inner>() <= size_of::<$name>());
 
         impl $name {
             /// # Safety
-            /// `p` is null or one of these, initialised with zeros.
+            /// `p` is null or an object that was initialised with zeros.
             unsafe fn given<'a>(p: *mut $name) -> Option<&'a $inner> {
                 // SAFETY: null or one of these; ours fits in, as asserted above, and zeros are a
                 // valid one.
@@ -28,8 +28,8 @@ macro_rules! object {
     };
 }
 
-/// A mutex, with the normal and the starvation mode of Go's. It is not tied to
-/// a goroutine: any may unlock it. All bytes zero: unlocked. Go's sync.Mutex.
+/// A mutex, with the normal and the starvation mode of Go's. No goroutine owns it: any may unlock
+/// it. All bytes zero: unlocked. Go's sync.Mutex.
 #[repr(C)]
 pub struct gs_mutex {
     opaque: [u64; 4],
@@ -94,7 +94,7 @@ fn inside(f: impl FnOnce() -> c_int) -> c_int {
     f()
 }
 
-/// Locks the mutex if it is free. 0; -EBUSY: it isn't free; -EINVAL: NULL.
+/// Locks the mutex if it is free. 0; -EBUSY: not free; -EINVAL: NULL.
 ///
 /// # Safety
 /// `m` is null or a mutex.
@@ -106,7 +106,7 @@ pub unsafe extern "C" fn gs_mutex_trylock(m: *mut gs_mutex) -> c_int {
     m.map_or(EINVAL, |m| if m.try_lock() { 0 } else { -libc::EBUSY })
 }
 
-/// Unlocks the mutex. 0; -EPERM: it isn't locked; -EINVAL: NULL.
+/// Unlocks the mutex. 0; -EPERM: not locked; -EINVAL: NULL.
 ///
 /// # Safety
 /// `m` is null or a mutex.
@@ -165,9 +165,8 @@ pub unsafe extern "C" fn gs_rwmutex_unlock(rw: *mut gs_rwmutex) -> c_int {
     if rw.write_unlock_once() { 0 } else { inside(|| rw.write_unlock()) }
 }
 
-/// Unlocks the mutex, waits to be woken, and locks the mutex again; the mutex is locked when this
-/// returns, whatever the result. There are no spurious wake-ups, but the condition may be false
-/// again by then: check it in a loop.
+/// Unlocks the mutex, waits to be woken, and locks the mutex again, whatever the result. There are
+/// no spurious wake-ups, but the condition may be false again: check it in a loop.
 ///
 /// 0; -EAGAIN, -ETIMEDOUT, -ECANCELED: not woken; -EPERM: the mutex isn't locked;
 /// -EINVAL: NULL. Goroutines and plain threads.
@@ -218,8 +217,9 @@ pub unsafe extern "C" fn gs_cond_broadcast(c: *mut gs_cond) -> c_int {
     })
 }
 
-/// Adds delta, which may be negative, to the counter; when the counter becomes 0, wakes all waiters.
-/// 0; -EINVAL: NULL, or the counter would be negative or more than INT64_MAX (nothing has changed).
+/// Adds delta, which may be negative, to the counter; when the counter becomes 0, wakes all
+/// waiters. 0; -EINVAL: NULL, or the counter would be negative or more than INT64_MAX (nothing has
+/// changed).
 ///
 /// # Safety
 /// `wg` is null or a waitgroup.
@@ -263,8 +263,7 @@ unsafe extern "C" fn waitgroup_wait_at(
     Returning::to(to, entered, || wg.map_or(EINVAL, |wg| wg.wait(deadline)))
 }
 
-/// Gives a semaphore n units to start with, before its first use. 0; -EINVAL:
-/// NULL, or n is negative.
+/// Gives a semaphore its first n units, before its first use. 0; -EINVAL: NULL, or n is negative.
 ///
 /// # Safety
 /// `s` is null or a semaphore.
@@ -292,8 +291,8 @@ pub unsafe extern "C" fn gs_sem_acquire(s: *mut gs_sem, n: i64, deadline: gs_dea
     unsafe { gs_sem::given(s) }.map_or(EINVAL, |s| s.acquire(n, deadline))
 }
 
-/// Gives n units. 0; -EINVAL: NULL, or n is negative, or there would be more than
-/// INT64_MAX (nothing has changed).
+/// Adds n units. 0; -EINVAL: NULL, or n is negative, or there would be more than INT64_MAX (nothing
+/// has changed).
 ///
 /// # Safety
 /// `s` is null or a semaphore.
@@ -304,9 +303,9 @@ pub unsafe extern "C" fn gs_sem_release(s: *mut gs_sem, n: i64) -> c_int {
     unsafe { gs_sem::given(s) }.map_or(EINVAL, |s| s.release(n))
 }
 
-/// Runs f(arg) if no earlier call with this object has. When gs_once_do returns, f has returned. f
-/// must not end its goroutine. 0; -ECANCELED: cancelled while another caller runs f; -EDEADLK:
-/// called by f itself; -EINVAL: NULL. Goroutines and plain threads.
+/// Runs f(arg) in the first call with this object. When gs_once_do returns, in any call, f has
+/// returned. f must not end its goroutine. 0; -ECANCELED: cancelled while another caller runs f;
+/// -EDEADLK: called by f itself; -EINVAL: NULL. Goroutines and plain threads.
 ///
 /// # Safety
 /// `o` is null or a gs_once.

@@ -19,9 +19,9 @@ unsafe fn given<'a>(t: *mut gs_timer) -> Option<&'a Timer> {
     unsafe { t.cast::<Timer>().as_ref() }
 }
 
-/// Runs f(arg) in a goroutine of its own after ns nanoseconds (ns <= 0: now). If several timers are due
-/// at the same time, their functions begin in any order. A signal may preempt f: if its work must not
-/// be preempted, let f spawn a goroutine with GS_SPAWN_NOSIGNAL for it.
+/// Runs f(arg) in a goroutine of its own after ns nanoseconds (ns <= 0: now). If several timers are
+/// due at the same time, their functions begin in any order. A signal may preempt f: if its work
+/// must not be preempted, let f spawn a goroutine with GS_SPAWN_NOSIGNAL for it.
 ///
 /// NULL: f is NULL, or no memory. Free it with gs_timer_free. Goroutines and plain threads. Go's
 /// time.AfterFunc.
@@ -37,7 +37,7 @@ pub extern "C" fn gs_timer_start(ns: gs_duration, f: gs_fn, arg: *mut c_void) ->
     }
 }
 
-/// Stops the timer. 1: the timer was pending, and won't fire; 0: it had fired or was stopped
+/// Stops the timer. 1: the timer was pending, and won't fire; 0: the timer had fired or was stopped
 /// already (its function may still be running: see gs_timer_stop_wait); -EINVAL: NULL. Go's
 /// Timer.Stop.
 ///
@@ -50,9 +50,9 @@ pub unsafe extern "C" fn gs_timer_stop(t: *mut gs_timer) -> c_int {
     unsafe { given(t) }.map_or(EINVAL, |t| c_int::from(t.stop()))
 }
 
-/// Stops the timer and waits until its function isn't running: then what the function uses can be
-/// freed. Until gs_timer_stop_wait returns, a start that the function or another thread makes
-/// meanwhile is stopped too. Any number of goroutines and threads may wait for one timer.
+/// Stops the timer and waits until its function isn't running: then the function's data can be
+/// freed. If the function or another thread starts the timer again meanwhile, that start is stopped
+/// too. Any number of goroutines and threads may wait for one timer.
 ///
 /// 1: the timer was pending, and won't fire; 0: it was not pending; -EDEADLK: called by the timer's
 /// own function (nothing has changed); -EAGAIN, -ETIMEDOUT, -ECANCELED: the timer is stopped, but
@@ -69,8 +69,8 @@ pub unsafe extern "C" fn gs_timer_stop_wait(t: *mut gs_timer, deadline: gs_deadl
 }
 
 /// Makes the timer fire ns nanoseconds from now instead (ns <= 0: now). 1: the timer was pending;
-/// 0: it had fired or was stopped, and will fire again; -EINVAL: NULL; -ENOMEM, -EAGAIN: the timer
-/// is as before. Go's Timer.Reset.
+/// 0: the timer had fired or was stopped, and will fire again; -EINVAL: NULL; -ENOMEM, -EAGAIN: the
+/// timer is as before. Go's Timer.Reset.
 ///
 /// # Safety
 /// `t` is null or a timer.
@@ -97,9 +97,9 @@ pub unsafe extern "C" fn gs_timer_free(t: *mut gs_timer) -> c_int {
     0
 }
 
-/// A channel of capacity 1 on which the time (int64_t, ns, as gs_now) is sent after ns nanoseconds
-/// (ns <= 0: now). Free the channel with gs_chan_free, before or after the time is sent. NULL: no
-/// memory. Go's time.After.
+/// Makes a channel of capacity 1 on which the time (int64_t, ns, as gs_now) is sent after ns
+/// nanoseconds (ns <= 0: now). Free the channel with gs_chan_free, before or after the time is
+/// sent. NULL: no memory. Go's time.After.
 #[must_use]
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_after(ns: gs_duration) -> *mut gs_chan {
@@ -107,9 +107,9 @@ pub extern "C" fn gs_after(ns: gs_duration) -> *mut gs_chan {
     timed_chan(ns, 0)
 }
 
-/// A channel of capacity 1 on which the time (int64_t, ns) is sent every ns nanoseconds; a tick
-/// that finds the channel full is dropped. NULL: ns <= 0, or no memory. End it with gs_ticker_stop
-/// and gs_chan_free, or just with gs_chan_free. Go's time.NewTicker.
+/// Makes a channel of capacity 1 on which the time (int64_t, ns) is sent every ns nanoseconds; a
+/// tick that finds the channel full is dropped. NULL: ns <= 0, or no memory. End the ticker with
+/// gs_ticker_stop and gs_chan_free, or with gs_chan_free alone. Go's time.NewTicker.
 #[must_use]
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_ticker_start(ns: gs_duration) -> *mut gs_chan {
@@ -151,8 +151,8 @@ fn timed_chan(ns: gs_duration, period: gs_duration) -> *mut gs_chan {
     chan.cast()
 }
 
-/// What a timer of `timed_chan` does when it fires, with the timer's lock held. So its channel
-/// exists: `free_timer_of` takes that lock before the channel is freed.
+/// Called when a timer of `timed_chan` fires, with the timer's lock held. So the channel exists:
+/// `free_timer_of` takes that lock before the channel is freed.
 fn send_time(timer: &Timer, now: i64) -> After {
     // SAFETY: the timer's lock is held, so its channel has not been freed.
     let chan = unsafe { &*(timer.data[0] as *const Chan) };
@@ -164,7 +164,7 @@ fn send_time(timer: &Timer, now: i64) -> After {
     }
 }
 
-/// Frees the timer, if it has one, of a channel that is about to be freed.
+/// Frees the timer, if any, of a channel that is about to be freed.
 ///
 /// # Safety
 /// The channel is not used any more.
