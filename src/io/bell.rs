@@ -1,21 +1,22 @@
-//! The bells of plain threads: a thread polls its bell together with the file for which it waits, so that `gs_close`
-//! can wake it.
+//! The bells of plain threads: a thread polls its bell together with the file for which it waits,
+//! so that `gs_close` can wake it.
 //!
-//! A bell is kept until the runtime ends, also when its wait is over. If a bell took a descriptor for a moment only, a
-//! program that closes a file and expects to get the same number again might not get it.
+//! A bell is kept until the runtime ends, also when its wait is over. If a bell took a descriptor
+//! for a moment only, a program that closes a file and expects to get the same number again might
+//! not get it.
 
 use crate::os::bell::Bell;
 use crate::sched::types::runtime;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// The number of plain threads that can wait with a bell at one time. Any further thread looks again every 10 ms
+/// Plain threads that can wait with a bell at one time, at most. Further threads poll every 10 ms
 /// (`wait::SLICE`).
 const BELLS: usize = 1024;
 
-/// In a place of [`ALL`]: a thread waits with the bell.
+/// A bit of an entry of [`ALL`]: a thread waits with the bell.
 const IN_USE: u64 = 1 << 63;
 
-/// Each place has a bell ([`Bell::to_bits`]), with [`IN_USE`] or without, or 0: none yet.
+/// Bells ([`Bell::to_bits`]), with [`IN_USE`] or without; 0: none yet.
 static ALL: [AtomicU64; BELLS] = [const { AtomicU64::new(0) }; BELLS];
 
 /// A bell that the caller uses until this is dropped.
@@ -31,8 +32,7 @@ impl Borrowed {
             let to = bell.to_bits() | IN_USE;
             // Acquire: pairs with the store of the thread that gave it back.
             let changed = place.compare_exchange(from, to, Ordering::Acquire, Ordering::Relaxed);
-            // Not `then_some`, which would make a `Borrowed` even if it isn't wanted, and drop it, which gives the bell
-            // back.
+            // Not `then_some`: it would always make a `Borrowed`, whose drop gives the bell back.
             changed.is_ok().then(|| Borrowed { place, bell })
         };
         let free = ALL.iter().find_map(|place| match place.load(Ordering::Relaxed) {
@@ -57,10 +57,10 @@ impl Borrowed {
 
 impl Drop for Borrowed {
     fn drop(&mut self) {
-        // No thread rings it any more: the file's list of threads doesn't have it.
+        // No thread rings the bell any more: it is in no file's list.
         self.bell.silence();
-        // SeqCst: either this thread sees that the runtime has ended, or `close_free`, which comes after its end, sees
-        // that this bell is free.
+        // SeqCst: either this thread sees that the runtime has ended, or `close_free`, which comes
+        // after its end, sees that this bell is free.
         self.place.store(self.bell.to_bits(), Ordering::SeqCst);
         if runtime::try_rt().is_none() {
             close_free();
@@ -83,7 +83,8 @@ pub fn close_free() {
     }
 }
 
-/// In the child of a fork: the bells are copies of the parent's, and would wake the parent's threads.
+/// In the child of a fork: the bells are copies of the parent's, and would wake the parent's
+/// threads.
 pub fn forget_all() {
     for place in &ALL {
         let bell = Bell::from_bits(place.swap(0, Ordering::Relaxed) & !IN_USE);

@@ -12,11 +12,12 @@ use crate::sched::core::call;
 use crate::sched::core::park::NOWAIT;
 use core::ffi::CStr;
 
-/// After this number of copies in a row that find a file ready and move nothing, there are pauses.
+/// After this number of attempts in a row that find a file ready and move nothing, the copy pauses
+/// between attempts.
 const IN_VAIN: u32 = 16;
 
-/// open(2). It may be long until the other end of a named pipe is opened, so this counts as a system call and not as
-/// work for the disk.
+/// open(2). Counts as a system call and not as work for the disk, because the other end of a named
+/// pipe may be opened much later.
 pub fn open(path: &CStr, flags: i32, mode: u32, deadline: i64) -> i32 {
     if is_past(deadline) {
         return -libc::ETIMEDOUT;
@@ -75,7 +76,8 @@ struct Held {
 }
 
 impl Held {
-    /// Makes the file non-blocking unless it is on a disk. A negative errno value: the copy can't begin.
+    /// Makes the file non-blocking unless it is on a disk. `Err`: a negative errno value; the copy
+    /// can't begin.
     fn begin(fd: i32) -> Result<Held, i32> {
         let file = table::get(fd)?;
         let Some(used) = file.enter() else { return Err(-libc::ECANCELED) };
@@ -89,8 +91,9 @@ impl Held {
         Ok(Held { fd, file, generation: used.generation, on_disk })
     }
 
-    /// The use of the file by one system call. As in `disk.rs` those of a file on a disk are not counted. `Err`: the file
-    /// has been closed meanwhile, and the number may be another file.
+    /// Enters the file for one system call. `Ok(None)`: a file on a disk, whose calls are not
+    /// counted (as in `disk.rs`). `Err`: the file has been closed meanwhile, and the number may be
+    /// another file.
     fn use_again(&self) -> Result<Option<Use<'static>>, ()> {
         if self.on_disk {
             return if self.file.is_still(self.generation) { Ok(None) } else { Err(()) };
@@ -104,9 +107,10 @@ impl Held {
     }
 }
 
-/// Calls `once` until it gives something else than `-EAGAIN`, and waits in between for the file that isn't ready. Both
-/// files may be on disks, so `once` may keep its thread for a while. A file that `gs_close` has closed ends the copy
-/// before anything more is moved: at once if the copy waits for that file, else when the other one is ready.
+/// Calls `once` until it returns something other than `-EAGAIN`, and waits in between for the file
+/// that isn't ready. Both files may be on disks, so `once` may keep its thread for a while. A file
+/// that `gs_close` has closed ends the copy before anything more is moved: at once if the copy
+/// waits for that file, else when the other one is ready.
 fn copy(from: End, to: End, deadline: i64, mut once: impl FnMut() -> isize) -> isize {
     if is_past(deadline) {
         return ETIMEDOUT;
@@ -116,7 +120,8 @@ fn copy(from: End, to: End, deadline: i64, mut once: impl FnMut() -> isize) -> i
         Ok(both) => both,
         Err(e) => return e as isize,
     };
-    // In the thread that makes the call, because it may have to wait for its turn before.
+    // Enters the files on the thread that makes the call, because the call may first wait for its
+    // turn.
     let mut attempt = || {
         let (Ok(_from), Ok(_to)) = (from.use_again(), to.use_again()) else { return ECANCELED };
         until_uninterrupted(|| without_sigpipe(&mut once))

@@ -1,6 +1,6 @@
-//! Files on disks. They are always "ready", and then the thread sleeps in the kernel. So the pool's threads read what
-//! is not in memory, and write what must reach the disk. Calls that only copy are made between `entersyscall` and
-//! `exitsyscall`.
+//! Files on disks. poll(2) says that they are always ready, but a call may block its thread. So the
+//! pool's threads read data that is not in memory, and write data that must reach the disk. Calls
+//! that only copy are made between `entersyscall` and `exitsyscall`.
 
 use super::error::{EAGAIN, ECANCELED, ETIMEDOUT};
 use super::file::File;
@@ -18,7 +18,8 @@ use crate::sched::types::m;
 use crate::sched::types::runtime::rt;
 use crate::sync::Sem;
 
-/// How many calls that keep a thread are under way at a time. Further calls wait for their turn without a thread.
+/// Calls that keep a thread at one time, at most. Further calls wait for their turn without a
+/// thread.
 const AT_ONCE: i64 = workers::LIMIT as i64;
 
 static USERS: Sem = Sem::with(AT_ONCE);
@@ -38,18 +39,19 @@ pub(super) enum KeepsThread {
     Briefly,
 }
 
-/// Calls `f`, which may keep the thread for a while. A negative errno value if the deadline passes before the caller's
-/// turn comes.
+/// Calls `f`, which may keep the thread for a while. A negative errno value if the deadline passes
+/// before the caller's turn comes.
 pub(super) fn off_p(deadline: i64, kept: KeepsThread, f: impl FnOnce() -> isize) -> isize {
     let Some(m) = m::on_goroutine() else { return f() };
-    // A locked goroutine may rely on its thread, which may have its own table of files, so `f` runs there.
+    // A locked goroutine may rely on its thread, for instance on the thread's own table of files:
+    // `f` runs there.
     let is_locked = m.is_locked();
     let e = USERS.acquire(1, deadline);
     if e != 0 {
         return e as isize;
     }
     let rt = rt();
-    // A goroutine that is alone is quicker on its own thread: no other needs the P.
+    // A goroutine that is alone is quicker on its own thread: no other goroutine needs the P.
     let alone = || {
         m::on_goroutine().is_some_and(|m| order::nothing_else(m, m.p())) && rt.workers.is_unused()
     };
@@ -67,12 +69,12 @@ pub(super) fn off_p(deadline: i64, kept: KeepsThread, f: impl FnOnce() -> isize)
     result
 }
 
-/// A call that should not wait for the disk, and took longer than this, in ns, has waited.
+/// A call that took longer than this, in ns, has waited for the disk, although it should not.
 const LONG: i64 = 100_000;
 
-/// Calls `f`, which should not wait for the disk. If `f` seems to have waited, asks the kernel again which calls on the
-/// file wait. The time is taken from the clock that sysmon keeps: reading the real clock would take a tenth of the
-/// call.
+/// Calls `f`, which should not wait for the disk. If `f` seems to have waited, asks the kernel
+/// again which calls on the file wait. The time is taken from the clock that sysmon keeps: reading
+/// the real clock would take a tenth of the call.
 fn not_to_wait(file: &File, f: impl FnOnce() -> isize) -> isize {
     let before = clock::rough();
     let result = f();
@@ -82,8 +84,8 @@ fn not_to_wait(file: &File, f: impl FnOnce() -> isize) -> isize {
     result
 }
 
-/// Whether a call at the file's own position is a call on a disk. The number may be another file by now, on which the
-/// call would wait for ever. A call at an offset is refused by files that are not on disks.
+/// Whether the call is safe from waiting for ever: the number may be another file by now. Other
+/// files than those on disks refuse a call at an offset; without an offset the kernel is asked.
 fn is_on_disk(fd: i32, offset: Option<i64>) -> bool {
     offset.is_some() || file::has_position(fd) || file::kind(fd) == Ok(FileKind::Disk)
 }
@@ -133,14 +135,14 @@ pub unsafe fn write(
     }
 }
 
-/// Makes the system call `f` unless `gs_close` has closed the file since the call began: the number may be another file
-/// by now.
+/// Makes the system call `f` unless `gs_close` has closed the file since the call began: the number
+/// may be another file by now.
 pub(super) fn if_still(file: &File, generation: u32, f: impl FnMut() -> isize) -> isize {
     if file.is_still(generation) { until_uninterrupted(f) } else { ECANCELED }
 }
 
 impl Call<'_> {
-    /// `Err`: what the call gives.
+    /// `Err`: the call's result, because it can't begin.
     fn begin(fd: i32, file: &File, deadline: i64) -> Result<Call<'_>, isize> {
         if is_past(deadline) {
             return Err(ETIMEDOUT);
@@ -172,7 +174,8 @@ impl Call<'_> {
                 // SAFETY: the buffers are writable.
                 unsafe { self.read_blindly(buffers, offset) }
             }
-            // A further read from a file that isn't on a disk might wait, or take the next datagram.
+            // A further read from a file that isn't on a disk might wait, or take the next
+            // datagram.
             n if is_short && self.deadline != NOWAIT && is_on_disk(self.fd, offset) => {
                 // SAFETY: the buffers are writable.
                 unsafe { self.read_more(buffers, n as usize, offset) }
@@ -181,8 +184,8 @@ impl Call<'_> {
         }
     }
 
-    /// How a read behaves. If it must not wait, more than its speed rests on that, so the kernel is asked again whether it
-    /// would wait.
+    /// How a read behaves. The known manner is only a hint, so for a read that must not wait the
+    /// kernel is asked again.
     fn manner_to_read(&self) -> Manner {
         let known = self.file.known.manner_of_disk(self.fd);
         if !known.reads_wait() || self.deadline != NOWAIT {
@@ -192,7 +195,8 @@ impl Call<'_> {
         self.file.known.manner_of_disk(self.fd)
     }
 
-    /// Only `n` bytes of the buffers were in memory: reads up to the end of the buffers, or of the file.
+    /// Only `n` bytes of the buffers were in memory: reads up to the end of the buffers, or of the
+    /// file.
     ///
     /// # Safety
     /// As `read`.
@@ -215,7 +219,7 @@ impl Call<'_> {
         n as isize
     }
 
-    /// Reads what is in memory. `-EAGAIN`: nothing is.
+    /// Reads data that is in memory. `-EAGAIN`: there is none.
     ///
     /// # Safety
     /// As `read`.
@@ -224,7 +228,7 @@ impl Call<'_> {
         self.if_still(|| unsafe { file::read_now(self.fd, buffers, offset) })
     }
 
-    /// Reads what must come from the disk.
+    /// Reads data that must come from the disk.
     ///
     /// # Safety
     /// As `read`.
@@ -240,7 +244,7 @@ impl Call<'_> {
         off_p(self.deadline, KeepsThread::ForLong, || self.if_still(read))
     }
 
-    /// Reads from a file of which the kernel can't tell what is in memory.
+    /// Reads from a file for which the kernel can't tell whether the data is in memory.
     ///
     /// # Safety
     /// As `read`.
@@ -267,7 +271,7 @@ impl Call<'_> {
         }
     }
 
-    /// [`off_p`] for a call that is not to wait for the disk.
+    /// [`off_p`] for a call that should not wait for the disk.
     fn briefly(&self, f: impl FnOnce() -> isize) -> isize {
         not_to_wait(self.file, || off_p(self.deadline, KeepsThread::Briefly, f))
     }

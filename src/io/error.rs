@@ -1,4 +1,4 @@
-//! Errors as the results of calls that give a count or a negative errno value.
+//! Negative errno values, as the results of calls that otherwise return a count.
 
 macro_rules! results {
     ($($name:ident)*) => { $(pub const $name: isize = -libc::$name as isize;)* };

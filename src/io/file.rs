@@ -1,5 +1,5 @@
-//! One file descriptor: how many calls use it, which waiters wait for it, and in which epoll instance it is.
-//! `README.md` states the protocol.
+//! One file descriptor: how many calls use it, which waiters wait for it, and in which epoll
+//! instance it is. `README.md` states the protocol.
 
 use super::known::Known;
 use super::want::{EventCounts, SIDES, Side, Want, class_of, watched_by};
@@ -20,28 +20,29 @@ use core::cell::Cell;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
-/// What is asked of epoll for each file, once.
+/// The events for which a file is registered with epoll.
 const EVENTS: u32 = IN | PRI | OUT | RDHUP | EDGE;
 /// The events after which a reader, or a writer, tries again.
 const READABLE: u32 = IN | PRI | RDHUP | ERR | HUP;
 const WRITABLE: u32 = OUT | ERR | HUP;
-/// If one of these has happened, no event may follow a read that takes everything: the end of the stream, or the data
-/// behind urgent data, is there already.
+/// After one of these events a read that takes everything may be followed by no event: the end of
+/// the stream, or the data behind urgent data, is there already.
 const ENDS: u32 = PRI | RDHUP | ERR | HUP;
 
-/// A bit of [`File::state`]: `gs_close` has begun, and the kernel has not freed the number yet. The bits below it count
-/// the calls that are inside a system call on the file; the bits above it are the number's generation.
+/// A bit of [`File::state`]: `gs_close` has begun, and the kernel has not freed the number yet. The
+/// bits below it count the calls that are inside a system call on the file; the bits above it are
+/// the number's generation.
 const CLOSING: u64 = 1 << 31;
-/// By how many bits the generation is shifted in [`File::state`].
+/// Position of the generation in [`File::state`], in bits.
 const GENERATION: u32 = 32;
 
-/// After this number of waits on other P's the file moves to the P of the next waiter.
+/// Number of waits on other P's after which the file moves to the P of the next waiter.
 const ASTRAY: u8 = 8;
 
 /// A bit of [`File::drained`].
 const DRAINED: u64 = 1 << 32;
 
-/// What it means when a read gives less than there is room for.
+/// The meaning of a short read.
 mod shortness {
     pub const UNKNOWN: u8 = 0;
     /// Nothing is left, and an event will follow when more comes.
@@ -55,21 +56,21 @@ mod shortness {
 /// Where a file comes from.
 mod origin {
     pub const UNKNOWN: u8 = 0;
-    /// This library, and so it knows that the file doesn't block.
+    /// This library has made the file, so it doesn't block.
     pub const MADE: u8 = 1;
-    /// The user, who has handed the file to the library. The user may have closed it without `gs_close`, and have
-    /// another file under its number that is only polled. So polls ask the kernel.
+    /// The user has made the file and adopted it (`gs_adopt`). The user may have closed it without
+    /// `gs_close`, and only poll another file with its number. So polls ask the kernel.
     pub const ADOPTED: u8 = 2;
 }
 
 /// A goroutine has begun to wait for a file whose registration must be verified.
 static TO_VERIFY: AtomicBool = AtomicBool::new(false);
 
-/// For sysmon, before it begins to verify all files. False: there is none to verify.
+/// Called by sysmon before it verifies all files. False: there is none to verify.
 pub fn begin_verifying() -> bool {
     let wanted = TO_VERIFY.swap(false, Ordering::Relaxed);
-    // Pairs with the fence in `netpoll::wait_begins`: either the waiter sees that `TO_VERIFY` has been cleared, or
-    // sysmon finds the waiter in the queue.
+    // Pairs with the fence in `netpoll::wait_begins`: either the waiter sees that `TO_VERIFY` has
+    // been cleared, or sysmon finds the waiter in the queue.
     fence(Ordering::SeqCst);
     wanted
 }
@@ -79,7 +80,7 @@ pub fn is_any_to_be_verified() -> bool {
     TO_VERIFY.load(Ordering::Relaxed)
 }
 
-/// A file was not verified yet.
+/// Asks sysmon to verify again: a file was not verified yet.
 pub fn verify_again() {
     TO_VERIFY.store(true, Ordering::Relaxed);
 }
@@ -88,8 +89,8 @@ pub fn verify_again() {
 #[repr(C, align(128))]
 pub struct File {
     state: AtomicU64,
-    /// Held in calls of epoll_ctl(2), and when bells of plain threads ring: such a thread takes its waiter out of the list,
-    /// and may close its bell, only with the lock.
+    /// Held in calls of epoll_ctl(2), and while bells of plain threads ring. A plain thread takes
+    /// its waiter out of the list, and may close its bell, only with the lock.
     lock: LongLock,
     /// The number's kind, and how calls on it behave.
     pub known: Known,
@@ -98,7 +99,7 @@ pub struct File {
     /// One of [`shortness`].
     short: AtomicU8,
     happened: [AtomicU32; 2],
-    /// `DRAINED`, and how many events to read there had been before a read that took everything.
+    /// `DRAINED`, and the count of read events before a read that took everything.
     drained: AtomicU64,
 
     // The rest is used with the lock held.
@@ -107,23 +108,23 @@ pub struct File {
     home: Cell<u16>,
     /// How many waits in a row have begun on another P of the home's node.
     astray: Cell<u8>,
-    /// sysmon reads it without the lock.
+    /// Read by sysmon without the lock.
     verified: RelaxedCell<Verified>,
     /// Counts how often the file was added to an instance: the upper half of its events' data.
     registration: Cell<u32>,
     /// The takers, by their sides: an event wakes the first.
     takers: [WaitQueue; 2],
-    /// The watchers: an event wakes all that it concerns.
+    /// The watchers: an event wakes each watcher that asked for it.
     watchers: WaitQueue,
     /// Plain threads that wait, on their stacks.
     threads: Cell<*const PlainWaiter>,
 }
 
-/// What sysmon knows of a registration that is assumed to be right.
+/// Whether sysmon has verified a registration that waits rely on.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 enum Verified {
-    /// No goroutine has waited since.
+    /// Verified: no goroutine has waited since.
     Yes = 0,
     /// A goroutine has begun to wait.
     No = 1,
@@ -135,8 +136,8 @@ word!([] Verified, std::sync::atomic::AtomicU8);
 
 const _: () = assert!(size_of::<File>() == 128);
 
-/// After this number of checks whether calls are still inside the file, `gs_close` gives its P up: the call may be a
-/// copy, which may wait for a disk.
+/// Number of checks after which `gs_close` gives its P up while calls are still inside the file:
+/// such a call may be a copy, which may wait for a disk.
 const PATIENCE: u32 = 60;
 
 /// A plain thread that waits.
@@ -153,7 +154,8 @@ impl PlainWaiter {
     }
 }
 
-/// While this lives `gs_close` doesn't close the number: a call is inside a system call that doesn't wait.
+/// While this lives `gs_close` doesn't close the number: a call is inside a system call that
+/// doesn't wait.
 pub struct Use<'a> {
     file: &'a File,
     pub generation: u32,
@@ -169,7 +171,7 @@ impl Drop for Use<'_> {
 /// Why all waiters of a file are woken.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reason {
-    /// Their file is closed.
+    /// The file is closed.
     Closed,
     /// They are to try again.
     TryAgain,
@@ -179,11 +181,12 @@ impl File {
     /// Begins to use the file. `None`: the file is being closed.
     #[must_use]
     pub fn enter(&self) -> Option<Use<'_>> {
-        // Acquire: pairs with the Release in `close`: what was known of the number's former file is forgotten.
+        // Acquire: pairs with the Release in `close`: what was known of the number's former file is
+        // forgotten.
         let state = self.state.fetch_add(1, Ordering::Acquire);
         let used = Use { file: self, generation: (state >> GENERATION) as u32 };
-        // The number is still the file that is being closed: the caller called at the same time as `gs_close`, and
-        // leaves as waiters do.
+        // The number is still the file that is being closed: the caller called at the same time as
+        // `gs_close`, and leaves as waiters do.
         Some(used).filter(|_| state & CLOSING == 0)
     }
 
@@ -208,27 +211,27 @@ impl File {
         self.generation() == Some(generation)
     }
 
-    /// Whether the file was made by the library or adopted, so that a wait relies on what is known of the number,
-    /// without asking the kernel.
+    /// Whether the file was made by the library or adopted, so that a wait relies on what is known
+    /// of the number, without asking the kernel.
     pub fn is_ours(&self) -> bool {
         self.origin.load(Ordering::Relaxed) != origin::UNKNOWN
     }
 
-    /// Notes that the number no longer stands for a file that the library has made or adopted: the user has closed that
-    /// file with close(2).
+    /// Notes that the number no longer stands for a file that the library has made or adopted: the
+    /// user has closed that file with close(2).
     pub fn disown(&self) {
         self.origin.store(origin::UNKNOWN, Ordering::Relaxed);
         self.short.store(shortness::NOTHING, Ordering::Relaxed);
     }
 
-    /// How many events there were; read before a system call that may answer that it would have to wait.
+    /// The counts of events so far. Read before a system call that may return `-EAGAIN`.
     pub fn seen(&self) -> EventCounts {
         // Acquire: the system call comes after this load.
         SIDES.map(|side| self.happened[side as usize].load(Ordering::Acquire))
     }
 
-    /// If a read would give nothing, because the last read took everything and nothing has happened since: the counts
-    /// at that time.
+    /// The counts at the last read, if that read took everything and no event has come since: then
+    /// a further read would give nothing.
     pub fn drained(&self) -> Option<EventCounts> {
         let seen = self.seen();
         // Relaxed: a waiter compares the counts once more with the lock held.
@@ -238,7 +241,8 @@ impl File {
         holds.then_some(seen)
     }
 
-    /// Whether an event has told that the file is shut down for reading. The event may have been a former file's.
+    /// Whether an event has said that the file is shut down for reading; maybe an event of a former
+    /// file.
     pub fn may_be_shut(&self) -> bool {
         self.short.load(Ordering::Relaxed) == shortness::SHUT
     }
@@ -251,7 +255,7 @@ impl File {
                 false => shortness::NOTHING,
             };
             let (unknown, relaxed) = (shortness::UNKNOWN, Ordering::Relaxed);
-            // An event may have said otherwise meanwhile.
+            // Fails if an event has changed the value meanwhile.
             let _ = self.short.compare_exchange(unknown, known, relaxed, relaxed);
         }
         if self.short.load(Ordering::Relaxed) == shortness::EMPTY {
@@ -276,8 +280,9 @@ impl File {
 
     // Waiting
 
-    /// Locks the file for a caller that is about to wait. If an event that concerns the caller has come since `seen`,
-    /// or the file has been closed, the caller must not wait, and the file is not locked.
+    /// Locks the file for a caller that is about to wait. If an event that concerns the caller has
+    /// come since `seen`, or the file has been closed, the caller must not wait, and the file is
+    /// not locked.
     pub fn lock_to_wait(&self, generation: u32, want: &Want, seen: EventCounts) -> WaitLock<'_> {
         self.lock.lock();
         let now = self.seen();
@@ -309,7 +314,8 @@ impl File {
         self.lock.with(|| self.queue(want).remove(waiter));
     }
 
-    /// A taker that an event woke has taken its part: wakes the next taker, because there may be more.
+    /// Called by a taker that an event woke and that has taken its part: wakes the next taker,
+    /// because there may be more.
     pub fn pass_on(&self, side: Side) {
         let queue = &self.takers[side as usize];
         if queue.is_empty() {
@@ -317,7 +323,8 @@ impl File {
         }
         let next = self.lock.with(|| queue.pop());
         if let Some(waiter) = next {
-            // SAFETY: `pop` has taken the waiter out of its queue and claimed it, so only this thread wakes it.
+            // SAFETY: `pop` has taken the waiter out of its queue and claimed it, so only this
+            // thread wakes it.
             unsafe { Waiter::ready(waiter, crate::sched::types::waiter::When::Soon) };
         }
     }
@@ -333,12 +340,12 @@ impl File {
         })
     }
 
-    /// A plain thread waits no more. True: because the file was closed.
+    /// A plain thread waits no more. True: the file was closed.
     pub fn remove_thread(&self, waiter: &PlainWaiter) -> bool {
         self.lock.with(|| {
             let mut at = &self.threads;
-            // SAFETY: a thread in the list waits until it has taken its waiter out, so the waiter on its stack is
-            // there.
+            // SAFETY: a thread in the list waits until it has taken its waiter out, so the waiter
+            // on its stack is there.
             while let Some(w) = unsafe { at.get().as_ref() } {
                 if ptr::eq(w, waiter) {
                     at.set(w.next.get());
@@ -352,8 +359,8 @@ impl File {
 
     // Events
 
-    /// An event of the file with this registration: wakes the first taker of each side, and every watcher that it
-    /// concerns.
+    /// An event of the file with this registration: wakes the first taker of each side, and every
+    /// watcher that it concerns.
     pub fn event(&self, registration: u32, events: u32, found: &mut Found) {
         // SAFETY: popped, so this thread has claimed it; plain threads are in no queue.
         let mut add = |w: &Waiter| found.add(unsafe { Waiter::goroutine(w) }, class_of(w));
@@ -377,8 +384,8 @@ impl File {
         });
     }
 
-    /// Counts an event, so that a caller that has tried before it tries again before it waits. The caller holds the
-    /// lock.
+    /// Counts an event, so that a caller that has tried before it tries again before it waits. The
+    /// caller holds the lock.
     fn note_event(&self, side: Side) {
         // Release: pairs with the Acquire in `seen`.
         self.happened[side as usize].fetch_add(1, Ordering::Release);
@@ -389,9 +396,10 @@ impl File {
         self.verified.seen() != Verified::Yes && self.is_waited_for()
     }
 
-    /// sysmon calls this, about every `VERIFY_EVERY` (50 ms) while the poller is in use. Verifies the registration for a wait
-    /// that relies on it and lasts, also if the number has turned out not to be the library's file since the wait
-    /// began. True: the file must be verified next time, if the wait still lasts.
+    /// sysmon calls this, about every `VERIFY_EVERY` (50 ms) while the poller is in use. Verifies
+    /// the registration for a wait that relies on it and lasts, also if the number has turned out
+    /// not to be the library's file since the wait began. True: the file must be verified next
+    /// time, if the wait still lasts.
     pub fn verify(&self, fd: i32, rt: &Runtime) -> bool {
         let mut misled = None;
         let left = self.lock.with(|| {
@@ -401,13 +409,14 @@ impl File {
                 Verified::No => self.verified.set(Verified::Overdue),
                 Verified::Overdue => {
                     self.verified.set(Verified::Yes);
-                    // The number no longer stands for the file that the library made: the user has closed that file
-                    // with close(2).
+                    // The number no longer stands for the file that the library made: the user has
+                    // closed that file with close(2).
                     if self.registered_with(rt).is_some_and(|home| !self.renew(fd, home)) {
                         self.disown();
                         let home = rt.p(self.home.get() as usize);
-                        // The waiters find out what file it is now. Epoll may not take it, because it is on a disk, or
-                        // have nothing to report although their calls fail, as a read of a pipe's writing end does.
+                        // The waiters try again, to find out what file the number is now. epoll may
+                        // refuse the file, because it is on a disk, or report no event although
+                        // calls fail, as a read of a pipe's writing end does.
                         let _ = self.add_to(fd, rt, home);
                         misled = Some(self.take_all());
                     }
@@ -421,8 +430,8 @@ impl File {
         left
     }
 
-    /// A goroutine waits. If it relies on what is known of the number, sysmon verifies that. The caller holds the lock,
-    /// and has fenced since it queued.
+    /// A goroutine waits. If it relies on what is known of the number, sysmon verifies that. The
+    /// caller holds the lock, and has fenced since it queued.
     pub fn note_unverified(&self) {
         if self.verified.get() != Verified::Yes && !TO_VERIFY.load(Ordering::Relaxed) {
             TO_VERIFY.store(true, Ordering::Relaxed);
@@ -436,8 +445,8 @@ impl File {
         (self.runtime.get() == rt.number).then(|| rt.p(self.home.get() as usize))
     }
 
-    /// Registers for the file's events again: epoll reports again what the file is ready for. False: the number is
-    /// another file now.
+    /// Renews the file's registration: epoll reports anew what the file is ready for. False: the
+    /// number is another file now.
     fn renew(&self, fd: i32, home: PRef) -> bool {
         epoll::change(home.poll.epoll(), fd, EVENTS, self.data(fd)).is_ok()
     }
@@ -452,7 +461,8 @@ impl File {
         let instance = home.poll.epoll();
         let data = self.data(fd);
         match epoll::add(instance, fd, EVENTS, data) {
-            // The instance still has the file from a time when this number was another copy of the same file.
+            // The instance still has the file from a time when this number was another copy of the
+            // same file.
             Err(e) if e == -libc::EEXIST => epoll::change(instance, fd, EVENTS, data)?,
             result => result?,
         }
@@ -471,7 +481,8 @@ impl File {
     /// Ends the waits of plain threads, by their bells. The caller holds the lock.
     fn wake_threads(&self, reason: Reason) {
         let mut t = self.threads.get();
-        // SAFETY: a thread in the list waits until it has taken its waiter out, so the waiter on its stack is there.
+        // SAFETY: a thread in the list waits until it has taken its waiter out, so the waiter on
+        // its stack is there.
         while let Some(w) = unsafe { t.as_ref() } {
             w.closed.set(w.closed.get() | (reason == Reason::Closed));
             if let Some(bell) = w.bell {
@@ -481,7 +492,7 @@ impl File {
         }
     }
 
-    /// The library has just made the file that this number is now.
+    /// Notes that the library has just made the file with this number.
     pub fn made(&self, kind: FileKind) {
         let lists = self.lock.with(|| {
             // Wakes waiters for a former file of this number.
@@ -492,8 +503,8 @@ impl File {
         lists.wake(Reason::Closed);
     }
 
-    /// The user has made the file that this number is now, and will close it with `gs_close`. False: calls wait for the
-    /// number, so nothing has changed.
+    /// Notes that the user has made the file with this number, and will close it with `gs_close`.
+    /// False: calls wait for the number, and nothing has changed.
     pub fn adopt(&self, kind: FileKind) -> bool {
         self.lock.with(|| {
             let is_free = !self.is_waited_for() && self.threads.get().is_null();
@@ -504,10 +515,10 @@ impl File {
         })
     }
 
-    /// The number is a new file, which doesn't block. The caller holds the lock.
+    /// From here on the number is a new file, which doesn't block. The caller holds the lock.
     fn begin(&self, kind: FileKind, origin: u8) {
-        // A call that is about to wait for a former file of this number sees the new generation. Release: pairs with
-        // the Acquire in `enter`.
+        // A call that is about to wait for a former file of this number sees the new generation.
+        // Release: pairs with the Acquire in `enter`.
         self.state.fetch_add(1 << GENERATION, Ordering::Release);
         self.forget();
         self.known.set(kind);
@@ -524,10 +535,12 @@ impl File {
         self.drained.store(0, Ordering::Relaxed);
     }
 
-    /// The first part of `gs_close`, up to close(2). Waiters leave with `-ECANCELED`. When this returns no thread is
-    /// inside a system call on the file, and the next generation has begun. `-EBADF`: another call closes the file.
+    /// The first part of `gs_close`, up to close(2). Waiters leave with `-ECANCELED`. When this
+    /// returns no thread is inside a system call on the file, and the next generation has begun.
+    /// `-EBADF`: another call closes the file.
     pub fn begin_closing(&self, fd: i32, rt: Option<&Runtime>) -> i32 {
-        // AcqRel: pairs with `enter`: calls that enter later see that the file is being closed, and leave.
+        // AcqRel: pairs with `enter`: calls that enter later see that the file is being closed, and
+        // leave.
         if self.state.fetch_or(CLOSING, Ordering::AcqRel) & CLOSING != 0 {
             return -libc::EBADF;
         }
@@ -554,15 +567,17 @@ impl File {
                 epoll::remove(home.poll.epoll(), fd);
             }
             self.forget();
-            // Before close(2), because the kernel frees the number when close(2) begins, and a thread that gets the
-            // number then must find nothing of this file. Release: pairs with the Acquire in `enter`.
+            // Before close(2): the kernel frees the number when close(2) begins, and a thread that
+            // gets the number then must find nothing of this file. Release: pairs with the Acquire
+            // in `enter`.
             self.state.fetch_add((1 << GENERATION) - CLOSING, Ordering::Release);
         });
         0
     }
 
-    /// The last part of `gs_close`, after close(2). A call that entered between the two parts has found the old file or
-    /// the next file. For the old file no event would come, so all try again.
+    /// The last part of `gs_close`, after close(2). A call that entered between the two parts has
+    /// met the old file or the next file. No event would come for the old file, so all such calls
+    /// try again.
     pub fn end_closing(&self) {
         let lists = self.lock.with(|| {
             SIDES.into_iter().for_each(|side| self.note_event(side));
@@ -599,14 +614,16 @@ pub enum WaitLock<'a> {
     Happened,
 }
 
-/// The caller holds the file's lock and is about to wait. [`Waiting::unlock`] or the park must release the lock.
+/// The caller holds the file's lock and is about to wait. [`Waiting::unlock`] or the park must
+/// release the lock.
 pub struct Waiting<'a> {
     file: &'a File,
 }
 
 impl Waiting<'_> {
-    /// If the P in whose instance the file is has died, takes the file out of that instance, and gives all its waiters
-    /// to the caller, to be woken: a waiter is counted in the P where its wait began, so the waiters must begin anew.
+    /// If the home of the file, the P in whose instance it is, has died: takes the file out of the
+    /// instance, and returns all its waiters, for the caller to wake. They must begin anew, because
+    /// a waiter is counted in the P where its wait began.
     #[must_use]
     pub fn leave_dead_home(&self, fd: i32, rt: &Runtime) -> Option<Lists> {
         let home = self.file.registered_with(rt)?;
@@ -618,9 +635,10 @@ impl Waiting<'_> {
         Some(self.file.take_all())
     }
 
-    /// Makes sure that an event will come, in the instance of the P that this gives: the caller's P, if the file is in
-    /// no instance yet. `None`: the caller must try before it waits, because the read that took everything may have been of
-    /// another file. There are files of which epoll reports nothing although a read fails: a pipe's writing end.
+    /// Makes sure that an event will come, in the instance of the returned P: the caller's P, if
+    /// the file is in no instance yet. `None`: the caller must try before it waits, because the
+    /// read that took everything may have been of another file. (epoll reports no event of some
+    /// files although a read fails: of a pipe's writing end.)
     pub fn register(
         &self,
         fd: i32,
@@ -633,8 +651,8 @@ impl Waiting<'_> {
         if let Some(home) = file.registered_with(rt) {
             let is_adopted = file.origin.load(Ordering::Relaxed) == origin::ADOPTED;
             if file.is_ours() && (want.is_taker() || !is_adopted) {
-                // Even an event of this registration would prove nothing, because it may have been on its way when the
-                // file was closed.
+                // Not even an event of this registration would prove that it is right: the event
+                // may have been on its way when the file was closed.
                 file.verified.set(Verified::No);
                 return Ok(Some(home));
             } else if file.renew(fd, home) {
@@ -648,9 +666,9 @@ impl Waiting<'_> {
         Ok((file.drained.swap(0, Ordering::Relaxed) == 0).then_some(home))
     }
 
-    /// Takes the file out of its instance if goroutines have waited for it on other P's of the node for a while: they and
-    /// those that write to it are together there. A waiter is counted in the P where its wait began, so the file
-    /// moves only while it has none.
+    /// Takes the file out of its instance if goroutines have lately waited for it on other P's of
+    /// the node: they and the goroutines that write to it run there. The file moves only while it
+    /// has no waiter, because a waiter is counted in the P where its wait began.
     fn move_if_astray(&self, fd: i32, rt: &Runtime, p: PRef) {
         let file = self.file;
         let Some(home) = file.registered_with(rt) else { return };

@@ -19,11 +19,12 @@ fn event(data: u64, events: u32, found: &mut Found) {
     }
 }
 
-/// After this number of entries `verify` looks at the clock.
+/// Number of entries after which `verify` checks the time.
 const AT_ONCE: usize = 16;
 
-/// For sysmon: verifies waits that rely on what the library knows of its own files, from the file with this number on,
-/// until the time `until` (ns). Gives the number with which the next call goes on; `None`: this was the last.
+/// For sysmon: verifies waits that rely on the library's knowledge of its own files, from number
+/// `from` on, until the time `until` (ns). Returns the number with which to go on; `None`: all
+/// done.
 fn verify(from: i32, until: i64) -> Option<i32> {
     if from == 0 && !file::begin_verifying() {
         return None;

@@ -1,9 +1,10 @@
-//! What kind of file a number is, and how calls on the file behave.
+//! The kind of file that a number stands for, and how calls on the file behave.
 
 use crate::os::file::{self, FileKind};
 use core::sync::atomic::{AtomicU8, Ordering};
 
-/// What the kernel said last of a number: one of [`kind`], and [`Manner`]'s bits. 0: the kernel was not asked yet.
+/// The kernel's latest answer about a number: one of [`kind`], and [`Manner`]'s bits. 0: not asked
+/// yet.
 pub struct Known(AtomicU8);
 
 impl Known {
@@ -17,8 +18,8 @@ impl Known {
         }
     }
 
-    /// Asks the kernel for the file's kind, whatever it was before. A file that is neither a socket nor on a disk is
-    /// made non-blocking.
+    /// Asks the kernel for the file's kind, whatever it was before. A file that is neither a socket
+    /// nor on a disk is made non-blocking.
     pub fn ask_kind(&self, fd: i32) -> Result<FileKind, i32> {
         let kind = file::kind(fd)?;
         if kind == FileKind::Other
@@ -48,29 +49,30 @@ impl Known {
         Manner(self.0.fetch_or(bits, Ordering::Relaxed) | bits)
     }
 
-    /// A call on the file took long, although it was not to wait: the number may be another file by now.
+    /// Forgets the manner: a call that should not wait took long, so the number may be another file
+    /// by now.
     pub fn forget_manner(&self) {
         self.0.fetch_and(kind::BITS, Ordering::Relaxed);
     }
 
-    /// The kernel can't tell whether a call would wait.
+    /// Notes that the kernel can't tell whether a call would wait.
     pub fn note_cant_tell(&self) {
         self.0.fetch_or(Manner::CANT_TELL, Ordering::Relaxed);
     }
 
-    /// The number is a file of this kind, of which nothing else is known.
+    /// Notes that the number is a file of this kind; nothing else is known.
     pub fn set(&self, kind: FileKind) {
         self.0.store(code_of(kind), Ordering::Relaxed);
     }
 
-    /// The number may be any file.
+    /// Forgets all: the number may be any file.
     pub fn forget(&self) {
         self.0.store(kind::UNKNOWN, Ordering::Relaxed);
     }
 }
 
-/// How calls on a file that isn't a socket behave. A hint: the number may be another file by now, whose calls behave
-/// otherwise, so only the speed of a call may depend on it.
+/// How calls on a file that isn't a socket behave. Only a hint for speed, because the number may be
+/// another file by now.
 #[derive(Clone, Copy)]
 pub struct Manner(u8);
 
@@ -103,7 +105,7 @@ mod kind {
     pub const SOCKET: u8 = 1;
     pub const DISK: u8 = 2;
     pub const OTHER: u8 = 3;
-    /// All of them.
+    /// Mask of all kinds.
     pub const BITS: u8 = 3;
 }
 

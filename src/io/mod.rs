@@ -1,5 +1,6 @@
-//! Files that goroutines and plain threads wait for: sockets, pipes, terminals and all others that epoll takes; also
-//! files on disks and names of hosts, which only keep a thread. `README.md` states the protocol. seed: B2, N6
+//! Files that goroutines and plain threads wait for: sockets, pipes, terminals and all others that
+//! epoll takes; also files on disks and names of hosts, which only keep a thread. `README.md`
+//! states the protocol. seed: B2, N6
 
 mod bell;
 mod copy;

@@ -1,5 +1,5 @@
-//! TCP and UDP by the name of a host and a port, and Unix sockets by a path. Go's `net.Dial`, `net.Listen` and
-//! `net.ListenPacket`.
+//! TCP and UDP by the name of a host and a port, and Unix sockets by a path. Go's `net.Dial`,
+//! `net.Listen` and `net.ListenPacket`.
 
 use super::ops;
 use super::resolve::resolve;
@@ -13,8 +13,8 @@ use core::ffi::CStr;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use core::ptr;
 
-/// A socket that listens on the port, on all addresses of the host, or of the machine if there is no host. A backlog of
-/// 0 or less: as long as the system allows.
+/// A socket that listens on the port, on an address of the host; without a host, on all addresses
+/// of the machine. A backlog of 0 or less: as long as the system allows.
 pub fn tcp_listen(host: Option<&CStr>, port: u16, backlog: i32) -> i32 {
     let backlog = if backlog > 0 { backlog } else { libc::SOMAXCONN };
     first_to_bind(host, port, libc::SOCK_STREAM, |fd, address| {
@@ -42,18 +42,20 @@ pub fn tcp_connect(host: &CStr, port: u16, deadline: i64) -> i32 {
     first_that(&addresses, libc::SOCK_STREAM, deadline, |fd, address, left| {
         socket::set_option(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1);
         match connect(fd, address, share_of(deadline, left)) {
-            // The kernel has given the socket the very port that it was to connect to. So no socket listens there.
+            // The kernel has given the socket the port that it connects to. So no socket listens
+            // there.
             0 if socket::is_connected_to_itself(fd, port) => -libc::ECONNREFUSED,
             result => result,
         }
     })
 }
 
-/// An address has this time to answer, in ns, even if its share is less.
+/// Least time for an address to answer, in ns.
 const LEAST_SHARE: i64 = 2_000_000_000;
 
-/// When to go on to the next of `left` addresses. Each has its share of the time until the deadline: otherwise an address
-/// that doesn't answer would leave no time for the others. Go's `partialDeadline`.
+/// The time at which to give up the first of `left` addresses. Each has a share of the time until
+/// the deadline; otherwise an address that doesn't answer would leave no time for the others. Go's
+/// `partialDeadline`.
 fn share_of(deadline: i64, left: usize) -> i64 {
     if deadline == FOREVER || deadline == NOWAIT {
         return deadline;
@@ -63,7 +65,8 @@ fn share_of(deadline: i64, left: usize) -> i64 {
     deadline.min(now.saturating_add(share.max(LEAST_SHARE)))
 }
 
-/// The first socket that `bind` makes for the port of an address of the host; `None` or "": of the machine.
+/// The first socket that `bind` makes for the port of an address of the host; `None` or "": of the
+/// machine.
 fn first_to_bind(
     host: Option<&CStr>,
     port: u16,
@@ -80,7 +83,7 @@ fn first_to_bind(
     }
 }
 
-/// All addresses of the machine: one socket for both families, if the machine has both.
+/// Wildcard addresses, to be tried in turn: IPv6, whose socket serves both families, then IPv4.
 fn all_addresses(port: u16) -> [SocketAddress; 2] {
     [
         SocketAddress::new((Ipv6Addr::UNSPECIFIED, port).into()),
@@ -88,8 +91,8 @@ fn all_addresses(port: u16) -> [SocketAddress; 2] {
     ]
 }
 
-/// A UDP socket that receives what is sent to the port, on all addresses of the host, or of the machine if there is no
-/// host.
+/// A UDP socket that receives at the port, on an address of the host; without a host, on all
+/// addresses of the machine.
 pub fn udp_bind(host: Option<&CStr>, port: u16) -> i32 {
     first_to_bind(host, port, libc::SOCK_DGRAM, |fd, address| {
         if address.is_v6() {
@@ -99,7 +102,7 @@ pub fn udp_bind(host: Option<&CStr>, port: u16) -> i32 {
     })
 }
 
-/// A UDP socket that sends to the port of the host, and receives what comes from there.
+/// A UDP socket that sends to the port of the host, and receives only from there.
 pub fn udp_connect(host: &CStr, port: u16, deadline: i64) -> i32 {
     let addresses = match addresses(host, port, deadline) {
         Ok(addresses) => addresses,
@@ -146,15 +149,16 @@ fn connect(fd: i32, address: &SocketAddress, deadline: i64) -> i32 {
     unsafe { ops::connect(fd, at, len, deadline) as i32 }
 }
 
-/// A socket for the first address with which `f`, which waits until the deadline at most, gives 0; else the first error.
-/// `f` also gets the number of addresses that are left, this one included.
+/// A socket for the first address with which `f`, which waits until the deadline at most, gives 0;
+/// else the first error. `f` also gets the number of addresses that are left, this one included.
 fn first_that(
     addresses: &[SocketAddress],
     kind: i32,
     deadline: i64,
     f: impl Fn(i32, &SocketAddress, usize) -> i32,
 ) -> i32 {
-    // No other address would do better. If the port is taken for IPv6, a socket for IPv4 alone is not what was wanted.
+    // Errors after which no other address is tried. EADDRINUSE is one: if the port is taken for
+    // IPv6, a socket for IPv4 alone is not wanted.
     const FINAL: [i32; 4] = [-libc::ECANCELED, -libc::EAGAIN, -libc::EMFILE, -libc::EADDRINUSE];
     let mut first_error = -libc::EADDRNOTAVAIL;
     for (i, address) in addresses.iter().enumerate() {

@@ -1,6 +1,5 @@
-//! The operations on a file descriptor. Each tries first, and waits only when the
-//! system call says that it would have to; each gives a count or a negative errno
-//! value.
+//! The operations on a file descriptor. Each makes its system call first, and waits only after
+//! `-EAGAIN`. Each returns a count or a negative errno value.
 
 use super::disk;
 use super::error::{
@@ -31,7 +30,7 @@ macro_rules! file {
     };
 }
 
-/// What an operation gives if the file turns out to be of another kind.
+/// Result of an operation that finds that the file is of another kind.
 pub(super) const OTHER_KIND: isize = isize::MIN;
 
 /// Calls `f` with the kind of the file; once more if the known kind is no longer true.
@@ -53,7 +52,8 @@ fn with_kind(file: &File, fd: i32, f: impl Fn(FileKind) -> isize) -> isize {
     match file.known.ask_kind(fd) {
         Ok(kind) if kind != known => {
             file.disown();
-            // The kind of this moment. If it differs each time, the program replaces files that its calls use.
+            // The kind now. If it differs each time, the program replaces files while its calls use
+            // them.
             Some(f(kind)).filter(|&r| r != OTHER_KIND).unwrap_or(EBADF)
         }
         Ok(_) => r,
@@ -61,8 +61,8 @@ fn with_kind(file: &File, fd: i32, f: impl Fn(FileKind) -> isize) -> isize {
     }
 }
 
-/// Makes a system call on a file that isn't a socket, without a wait: `now`, or, if the kernel refuses `now` for this
-/// file, `f`, once the file is non-blocking.
+/// Makes a system call on a file that isn't a socket, without a wait: `now`, or, if the kernel
+/// refuses `now` for this file, `f`, once the file is non-blocking.
 fn without_wait(
     fd: i32,
     file: &File,
@@ -79,13 +79,13 @@ fn without_wait(
     nonblocking(fd, f)
 }
 
-/// Calls `f`, which makes a system call on a file that isn't a socket, if the call won't block. Otherwise returns a
-/// negative errno value or [`OTHER_KIND`], without calling `f`. The number may have become another file, so the kernel
-/// is asked each time.
+/// Calls `f`, which makes a system call on a file that isn't a socket, if the call won't block.
+/// Otherwise returns a negative errno value or [`OTHER_KIND`], without calling `f`. The number may
+/// have become another file, so the kernel is asked each time.
 fn nonblocking(fd: i32, f: impl FnOnce() -> isize) -> isize {
     match file::is_nonblocking(fd) {
         Ok(true) => f(),
-        // The library sees the number for the first time, and it may be no such file at all.
+        // The library sees the number for the first time, so the file may be of another kind.
         Ok(false) => match file::kind(fd) {
             Ok(FileKind::Other) => match file::make_nonblocking(fd) {
                 0 => f(),
@@ -112,7 +112,8 @@ pub unsafe fn read(fd: i32, buffers: &[Buffer], deadline: i64) -> isize {
     with_kind(file, fd, |kind| match kind {
         // SAFETY: the buffers are writable.
         FileKind::Disk => unsafe { disk::read(fd, file, buffers, None, deadline) },
-        // A read of nothing must not wait, nor take a datagram.
+        // Only for a read of at least one byte: a read of nothing must not wait, nor take a
+        // datagram.
         FileKind::Socket if disk::total(buffers) > 0 => {
             let want = Want::to_read(disk::total(buffers));
             // SAFETY: the buffers are writable.
@@ -139,7 +140,8 @@ pub unsafe fn read(fd: i32, buffers: &[Buffer], deadline: i64) -> isize {
 pub unsafe fn write(fd: i32, buffers: &[Buffer], deadline: i64) -> isize {
     let file = file!(fd);
     with_kind(file, fd, |kind| match kind {
-        // Nothing else would tell that the number is a socket by now: a write without bytes succeeds on each other file.
+        // Asks for the kind, because nothing else would tell that the number is a socket by now: on
+        // all other files a write without bytes succeeds.
         FileKind::Disk | FileKind::Other if matches!(buffers, [one] if one.iov_len == 0) => {
             until_done(fd, file, Want::WRITE, deadline, || match file::kind(fd) {
                 Ok(FileKind::Socket) => OTHER_KIND,
@@ -150,7 +152,8 @@ pub unsafe fn write(fd: i32, buffers: &[Buffer], deadline: i64) -> isize {
         }
         // SAFETY: the buffers are readable.
         FileKind::Disk => unsafe { disk::write(fd, file, buffers, None, deadline) },
-        // writev(2) of nothing sends nothing, while write(2) of nothing sends a datagram without bytes.
+        // writev(2) of nothing sends nothing, while write(2) of nothing sends a datagram without
+        // bytes.
         FileKind::Socket if buffers.is_empty() => {
             // SAFETY: no buffers.
             until_done(fd, file, Want::WRITE, deadline, || unsafe { file::write(fd, buffers) })
@@ -205,7 +208,8 @@ fn has_signals_blocked() -> bool {
 /// Calls a function that writes, and suppresses the signal that comes with EPIPE.
 pub(super) fn without_sigpipe(write: impl FnOnce() -> isize) -> isize {
     let masked = has_signals_blocked();
-    // With the signal blocked, the signal is pending for this thread, and taken before the process's.
+    // With the signal blocked, the signal is pending for this thread, and taken before the
+    // process's.
     if !masked && NoSigpipe::pending() {
         return write();
     }
@@ -242,9 +246,10 @@ pub unsafe fn send(fd: i32, buffer: Buffer, flags: i32, deadline: i64) -> isize 
     }))
 }
 
-/// The result of a system call that sends with these flags. If the call has begun to connect the socket (`MSG_FASTOPEN`,
-/// `TCP_FASTOPEN_CONNECT`) without taking any data along, the data must wait for the end of that attempt, as data on a
-/// blocking socket does. A further call then sends the data, or tells how the attempt has failed.
+/// The result of a system call that sends with these flags. If the call has begun to connect the
+/// socket (`MSG_FASTOPEN`, `TCP_FASTOPEN_CONNECT`) without sending data, the data must wait for the
+/// end of that attempt, as on a blocking socket. A further call then sends the data, or tells how
+/// the attempt has failed.
 fn once_connected(flags: i32, result: isize) -> isize {
     match result {
         EINPROGRESS | EALREADY if flags & libc::MSG_DONTWAIT == 0 => EAGAIN,
@@ -279,9 +284,9 @@ pub unsafe fn recv_from(
     result
 }
 
-/// Whether a call that receives has ended because the socket is shut down (see [`Want::when_shut`]), so that the kernel
-/// has not said what else the call gives: no address, and nothing beside the data. `last`: what the last system call
-/// gave.
+/// Whether a call that receives has ended because the socket is shut down (see
+/// [`Want::when_shut`]). Then the kernel has not filled in the call's other results: no address, no
+/// control data. `last`: the last system call's result.
 fn is_end_by_shutdown(result: isize, last: isize) -> bool {
     result == 0 && last == EAGAIN
 }
@@ -348,8 +353,8 @@ pub unsafe fn send_message(fd: i32, message: *const Message, flags: i32, deadlin
     })
 }
 
-/// accept4(2). Goroutines that the caller spawns from now on are root goroutines, which are spread over the P's. seed:
-/// N7
+/// accept4(2). Goroutines that the caller spawns from now on are root goroutines, which are spread
+/// over the P's. seed: N7
 ///
 /// # Safety
 /// The address is null, or writable for `*len`.
@@ -380,7 +385,7 @@ unsafe fn accept_once(fd: i32, from: *mut Address, len: *mut u32) -> isize {
     }
 }
 
-/// connect(2). An address that can't be read gives `-EFAULT`, as there.
+/// connect(2). An address that can't be read gives `-EFAULT`, as in connect(2).
 ///
 /// # Safety
 /// The address stays as it is until the call returns.
@@ -391,15 +396,16 @@ pub unsafe fn connect(fd: i32, to: *const Address, len: u32, deadline: i64) -> i
         return ETIMEDOUT;
     }
     let Some(generation) = file.generation() else { return ECANCELED };
-    // SAFETY: called only after connect(2) has given EAGAIN or EINPROGRESS, which it does for an address that it has
-    // read.
+    // SAFETY: called only after connect(2) has given EAGAIN or EINPROGRESS, which it does for an
+    // address that it has read.
     let family = || unsafe { i32::from((*to).sa_family) };
     let mut begun = false;
     let mut attempt = || {
         // During a pause the socket may be closed, and the number become another file.
         let used = file.enter_again(generation);
         until_done_in(fd, file, used, Want::CONNECT, deadline, || {
-            // After an attempt that has failed a second connect(2) would begin another one, and not tell the error.
+            // After an attempt that has failed a second connect(2) would begin another one, and not
+            // tell the error.
             if begun
                 && family() == libc::AF_VSOCK
                 && let e @ ..0 = socket::take_error(fd)
@@ -407,8 +413,9 @@ pub unsafe fn connect(fd: i32, to: *const Address, len: u32, deadline: i64) -> i
                 return e as isize;
             }
             let result = match file::make_nonblocking(fd) {
-                // A second connect(2) tells how the attempt has ended, and ends it in the kernel too. After SO_ERROR the
-                // socket would still count as connecting, and the next connect(2) would report this attempt once more.
+                // A second connect(2) tells how the attempt has ended, and ends it in the kernel
+                // too. After SO_ERROR the socket would still count as connecting, and the next
+                // connect(2) would report this attempt once more.
                 // SAFETY: the address is readable, as the caller says.
                 0 => unsafe { socket::connect(fd, to, len) },
                 e => e as isize,
@@ -416,8 +423,8 @@ pub unsafe fn connect(fd: i32, to: *const Address, len: u32, deadline: i64) -> i
             match result {
                 // Another call on the socket has seen the end of the attempt first.
                 EISCONN if begun => 0,
-                // The attempt has ended, by shutdown(2) or by an error that another call has taken, and this connect(2)
-                // has begun another attempt.
+                // The attempt has ended, by shutdown(2) or by an error that another call has taken,
+                // and this connect(2) has begun another attempt.
                 EINPROGRESS if begun => {
                     socket::disconnect(fd);
                     ECONNABORTED
@@ -444,7 +451,7 @@ pub unsafe fn connect(fd: i32, to: *const Address, len: u32, deadline: i64) -> i
     }
 }
 
-/// What an attempt to connect returns when it must be made again later.
+/// Result of an attempt to connect that must be made again later.
 const NO_ROOM: isize = isize::MIN;
 
 /// Pauses of growing length, where no event says when to try again.
@@ -453,7 +460,7 @@ pub(super) struct Pause {
 }
 
 impl Pause {
-    /// The first and the longest, in ns.
+    /// The first and the longest pause, in ns.
     const FIRST: i64 = 100_000;
     const LONGEST: i64 = 10_000_000;
 
@@ -478,7 +485,7 @@ impl Pause {
     }
 }
 
-/// poll(2) for one file: gives the events that it has.
+/// poll(2) for one file: returns the file's events.
 pub fn poll(fd: i32, events: i16, deadline: i64) -> isize {
     let file = file!(fd);
     until_done(fd, file, Want::events(events), deadline, || poll_once(fd, events))
@@ -538,15 +545,15 @@ pub fn close(fd: i32) -> i32 {
     call::enter();
     let result = file::close(fd);
     call::exit();
-    // Even if nothing was known of the number before.
+    // Looked up again, because the number may have got its entry meanwhile.
     if let Some(file) = table::known(fd) {
         file.end_closing();
     }
     result
 }
 
-/// Takes over a file that the user has made, and will close with `gs_close`. Waits for it then cost no more than waits
-/// for a file that the library has [`made`].
+/// Takes over a file that the user has made, and will close with `gs_close`. Waits for it then cost
+/// no more than waits for a file that the library has [`made`].
 pub fn adopt(fd: i32) -> Result<(), i32> {
     let kind = file::kind(fd)?;
     if kind == FileKind::Disk {

@@ -8,8 +8,8 @@ use crate::os::process::{self, SignalRecord, SignalSet};
 use crate::sched::core::park::NOWAIT;
 use crate::sched::types::runtime::Visit;
 
-/// waitpid(2). For a child by its number, waits for a file that reports the child's end. For others, checks at
-/// intervals, because no file reports that one of several children has changed.
+/// waitpid(2). For one child given by its number, waits for a file that reports the child's end.
+/// Otherwise checks at intervals, because no file reports that one of several children has changed.
 ///
 /// # Safety
 /// `status` is null or writable.
@@ -52,8 +52,8 @@ pub unsafe fn wait(pid: i32, status: *mut i32, options: i32, deadline: i64) -> i
     result
 }
 
-/// sigtimedwait(2): takes one of the signals. Gives its record, or a negative errno value; `-EINVAL`: the set is empty,
-/// or has the signal that preempts goroutines.
+/// sigtimedwait(2): takes one of the signals. Returns its record, or a negative errno value;
+/// `-EINVAL`: the set is empty, or has the signal that preempts goroutines.
 pub fn wait_for_signal(set: &SignalSet, deadline: i64) -> Result<SignalRecord, i32> {
     if process::is_empty(set) || process::has_signal(set, preempt_signal()) {
         return Err(-libc::EINVAL);
@@ -64,7 +64,8 @@ pub fn wait_for_signal(set: &SignalSet, deadline: i64) -> Result<SignalRecord, i
     }
     let mut record = process::no_record();
     let buffer = Buffer { iov_base: (&raw mut record).cast(), iov_len: size_of::<SignalRecord>() };
-    // Reads before it checks the deadline: a signal that is there counts, even if the deadline has passed.
+    // The first read comes before any check of the deadline: a signal that is pending counts even
+    // if the deadline has passed.
     // SAFETY: the buffer is writable.
     let read = |deadline| unsafe { ops::read(fd, &[buffer], deadline) };
     let result = match read(NOWAIT) {

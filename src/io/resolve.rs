@@ -1,6 +1,6 @@
-//! Looking up names of hosts. getaddrinfo(3) blocks, and needs much stack. So a helper goroutine calls it on a thread's
-//! own stack, and the goroutine that asks can stop waiting. If it does, the helper frees the answer, or ends without
-//! asking a server if its turn has not come yet.
+//! Looking up names of hosts. getaddrinfo(3) blocks, and needs much stack. So a helper goroutine
+//! calls getaddrinfo on a thread's own stack, and the asking goroutine can stop waiting. Then the
+//! helper frees the answer, or, if its turn has not come yet, ends without asking a server.
 
 use super::wait::is_past;
 use crate::os::heap;
@@ -20,7 +20,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::ffi::CString;
 
-/// How many helpers keep a thread at a time.
+/// Helpers that keep a thread at one time, at most.
 const HELPERS: i64 = 64;
 
 static HELPING: Sem = Sem::with(HELPERS);
@@ -38,10 +38,10 @@ pub struct Answer {
     pub list: *mut Info,
 }
 
-/// getaddrinfo's codes, which are small negative numbers, are returned plus this number, which is beyond the kernel's
-/// errno values.
+/// Added to getaddrinfo's codes, which are small negative numbers, so that they are no errno
+/// values.
 const CODES: i32 = -10_000;
-/// A result that stands for a code is less than this far below [`CODES`].
+/// Codes are within this distance below [`CODES`].
 const MOST: i32 = 1000;
 
 /// The code in a result of [`Answer::result`]; 0: there is none.
@@ -76,14 +76,14 @@ struct Question {
 }
 
 impl Question {
-    /// Asks the question. Blocks the thread.
+    /// Calls getaddrinfo, which blocks the thread.
     fn ask(&self, more_flags: i32) -> Answer {
         // SAFETY: all bytes zero are no hints.
         let none: Info = unsafe { core::mem::zeroed() };
         let mut hints = self.hints.unwrap_or(none);
         hints.ai_flags |= more_flags;
         let of = |s: &Option<CString>| s.as_ref().map_or(ptr::null(), |s| s.as_ptr());
-        // Without hints getaddrinfo has flags of its own.
+        // Without hints getaddrinfo would use default flags.
         let given = self.hints.is_some() || more_flags != 0;
         let hints = if given { &raw const hints } else { ptr::null() };
         // SAFETY: the strings and hints live as long as the question.
@@ -169,7 +169,8 @@ unsafe fn answer(question: *mut Question, deadline: i64) -> Answer {
     if m::on_goroutine().is_none() && deadline == FOREVER {
         return q.ask(0);
     }
-    // An address needs no server: the caller understands it at once, even without waiting or after a cancel.
+    // An address needs no server: it is parsed at once, even with a deadline that forbids waiting,
+    // or after a cancel.
     // SAFETY: the question outlives the call.
     unsafe { blocking::call(ask_numeric, question.cast()) };
     match q.answer.take() {
@@ -204,8 +205,8 @@ fn spawn_helper(question: *mut Question) -> Result<GRef, i32> {
 }
 
 unsafe extern "C" fn help(question: *mut c_void) {
-    // The library's code, though it runs as a goroutine's function: its P must not be taken, and the goroutine must not
-    // be stopped with a lock held.
+    // A goroutine's function, but the library's code: its P must not be taken, and the goroutine
+    // must not be stopped with a lock held.
     let _entered = Entered::new();
     // The goroutine that asks cancels the helper when it leaves.
     if HELPING.acquire(1, FOREVER) == 0 {
@@ -237,7 +238,7 @@ thread_local! {
     static LAST_ERROR: Cell<i32> = const { Cell::new(0) };
 }
 
-/// What `gs_getaddrinfo` has last returned to the caller, a goroutine or a plain thread.
+/// The latest result of `gs_getaddrinfo` for the caller, a goroutine or a plain thread.
 pub fn last_error() -> i32 {
     match m::current_g() {
         Some(g) => g.last_error.get(),

@@ -1,5 +1,5 @@
-//! The table of file descriptors: what the library knows of each number. It belongs to the process, as the numbers do,
-//! and not to a runtime.
+//! The table of file descriptors: what the library knows of each number. The table belongs to the
+//! process, as the numbers do, and not to a runtime.
 //!
 //! A chunk's memory is taken when a number in it is first used, and is never given back.
 
@@ -33,7 +33,7 @@ pub fn get(fd: i32) -> Result<&'static File, i32> {
     make(fd as usize).ok_or(-libc::ENOMEM)
 }
 
-/// The entry of this number, if it has one. Does not make it.
+/// The entry of this number, if there is one already.
 pub fn known(fd: i32) -> Option<&'static File> {
     let fd = usize::try_from(fd).ok()?;
     // SAFETY: null, or `made` has mapped it for good. Acquire: pairs with the Release in `made`.
@@ -54,7 +54,7 @@ fn make(fd: usize) -> Option<&'static File> {
     }
 }
 
-/// What the pointer points to, or a new `T`.
+/// The pointer's target, or else a new `T`, which is stored. `None`: no memory.
 ///
 /// # Safety
 /// A `T` is valid when all bytes are zero.
@@ -72,7 +72,7 @@ unsafe fn made<T>(at: &AtomicPtr<T>) -> Option<&'static T> {
     unsafe { at.load(Ordering::Acquire).as_ref() }
 }
 
-/// The entries that there are, from this number on.
+/// The existing entries, from this number on.
 pub fn entries_from(fd: i32) -> impl Iterator<Item = (i32, &'static File)> {
     let first = fd.max(0) as usize;
     let (group, chunk, file) = (first / FILES / CHUNKS, first / FILES % CHUNKS, first % FILES);
@@ -94,8 +94,8 @@ pub fn entries_from(fd: i32) -> impl Iterator<Item = (i32, &'static File)> {
     })
 }
 
-/// In the child of a fork: there are no waiters, and threads that are gone may hold locks, so all entries begin anew.
-/// The memory stays, because a function that is under way may still use it.
+/// In the child of a fork: there are no waiters, and threads that are gone may hold locks, so all
+/// entries begin anew. The memory stays, because a function that is under way may still use it.
 pub fn forget_all() {
     for group in &TABLE {
         group.store(ptr::null_mut(), Ordering::Relaxed);

@@ -1,4 +1,5 @@
-//! The loop of every function that waits for a file: try, and wait while the system call would have to.
+//! The loop of every function that waits for a file: try, and wait while the system call would have
+//! to.
 
 use super::bell::Borrowed;
 use super::error::{EAGAIN, ECANCELED, EINTR, ENOMEM, ETIMEDOUT};
@@ -14,16 +15,17 @@ use crate::sched::types::runtime::rt;
 use crate::sched::types::waiter::{Cause, Parker, Why};
 use core::ptr;
 
-/// After this number of wake-ups for nothing a waiter pauses for `PAUSE` ns between its attempts, because the kernel
-/// reports some files as ready that aren't.
+/// Number of wake-ups in vain after which a waiter pauses for `PAUSE` ns between its attempts: the
+/// kernel reports some files as ready that aren't.
 const IN_VAIN: u32 = 64;
 const PAUSE: i64 = 1_000_000;
-/// Errors that say that epoll can't take the file for now, or that no descriptor number is free for an instance.
+/// Errors that mean that epoll can't take the file for now, or that no descriptor is free for an
+/// instance.
 const NO_ROOM: [i32; 4] = [-libc::EMFILE, -libc::ENFILE, -libc::ENOSPC, -libc::ENOMEM];
-/// How long a waiter that can't be woken, because no file number is free, sleeps at a time, in ns.
+/// Length of one sleep, in ns, of a waiter that can't be woken because no descriptor is free.
 const SLICE: i64 = 10_000_000;
 
-/// Whether the deadline has passed; I/O checks this before anything else.
+/// Whether the deadline has passed. Every I/O call checks this first.
 pub fn is_past(deadline: i64) -> bool {
     deadline != FOREVER && deadline != NOWAIT && deadline <= time::now()
 }
@@ -39,8 +41,8 @@ pub(super) fn until_uninterrupted(mut call: impl FnMut() -> isize) -> isize {
     }
 }
 
-/// Calls `once`, a system call that doesn't wait, until it gives something else
-/// than `-EAGAIN` or `-EINTR`, and waits for the file in between.
+/// Calls `once`, a system call that doesn't wait, until it returns something other than `-EAGAIN`
+/// or `-EINTR`, and waits for the file in between.
 pub fn until_done(
     fd: i32,
     file: &File,
@@ -90,7 +92,7 @@ pub fn until_done_in(
             && (may_be_done || file.may_be_shut())
             && is_shut(fd)
         {
-            // What came between the attempt and the shutdown is still there.
+            // Data that came between the attempt and the shutdown is still there.
             let last = call.last_attempt(&mut attempt, at_end);
             return last.map_or(ECANCELED, |result| call.end(result, woken));
         }
@@ -146,7 +148,8 @@ struct WaitingCall<'a> {
 }
 
 impl WaitingCall<'_> {
-    /// The call ends with this result. A taker that an event has woken wakes the next taker, because there may be more.
+    /// The call ends with this result. A taker that an event has woken wakes the next taker,
+    /// because there may be more.
     fn end(self, result: isize, woken: bool) -> isize {
         if woken {
             self.file.pass_on(self.want.side);
@@ -154,8 +157,8 @@ impl WaitingCall<'_> {
         result
     }
 
-    /// Makes the system call once more, for a call that ends in any case. Returns `otherwise` if the system call would
-    /// have to wait. `None`: the file has been closed.
+    /// Makes the system call once more, for a call that ends in any case. Returns `otherwise` if
+    /// the system call would have to wait. `None`: the file has been closed.
     fn last_attempt(self, attempt: impl FnOnce() -> isize, otherwise: isize) -> Option<isize> {
         let _used = self.file.enter_again(self.generation)?;
         match attempt() {
@@ -164,8 +167,8 @@ impl WaitingCall<'_> {
         }
     }
 
-    /// The call's result after a wait that has failed with `e`; `None`: the caller tries again. `was_assumed`: the wait
-    /// has relied on what was known of the number, which may be wrong.
+    /// The call's result after a wait that has failed with `e`; `None`: the caller tries again.
+    /// `was_assumed`: the wait has relied on what was known of the number, which may be wrong.
     fn after_failed_wait(
         self,
         e: i32,
@@ -180,8 +183,8 @@ impl WaitingCall<'_> {
             if !was_assumed {
                 return Some(result);
             }
-            // Data that came in time counts even if no event told of it, and a file that epoll doesn't take may need no
-            // wait.
+            // Data that came in time counts even if no event reported it, and a file that epoll
+            // refuses may need no wait.
             return self.last_attempt(attempt, result).or(Some(ECANCELED));
         }
         if is_past(self.deadline) {
@@ -195,9 +198,10 @@ impl WaitingCall<'_> {
         }
     }
 
-    /// Parks the goroutine until something happens. `seen`: the counts before the system call. `again`: an event woke
-    /// the caller before, as a taker, so it goes to the front of its queue. True: an event has woken it, as a taker.
-    /// False also if something has happened before it could wait. The caller tries again in either case.
+    /// Parks the goroutine until an event comes. `seen`: the counts before the system call.
+    /// `again`: an event woke the caller before, as a taker, so it goes to the front of its queue.
+    /// True: an event has woken the caller as a taker. False: otherwise, also if an event came
+    /// before the caller could wait. In both cases the caller tries again.
     fn wait(self, seen: EventCounts, again: bool) -> Result<bool, i32> {
         let WaitingCall { fd, file, want, deadline, generation } = self;
         let (rt, p) = (rt(), m::with_p().expect("a goroutine has a P").p());
@@ -246,7 +250,8 @@ impl WaitingCall<'_> {
         if waiter.ok.get() { Err(-libc::ECANCELED) } else { Ok(want.is_taker()) }
     }
 
-    /// Waits on a plain thread, whether there is a runtime or not. The thread polls by itself; only `gs_close` wakes it.
+    /// Waits on a plain thread, with or without a runtime. The thread itself polls the file and its
+    /// bell, which `gs_close` rings.
     #[cold]
     fn wait_as_thread(self) -> Result<bool, i32> {
         let WaitingCall { fd, file, want, deadline, generation } = self;

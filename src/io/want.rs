@@ -1,4 +1,5 @@
-//! What a call waits for on a file: the side, and the events that may end the wait. `README.md`, "Takers and watchers".
+//! The side of a file on which a call waits, and the events that may end the wait. `README.md`,
+//! "Takers and watchers".
 
 use super::error::EINVAL;
 use crate::os::epoll::{ERR, HUP, IN, OUT, PRI, RDHUP};
@@ -14,7 +15,7 @@ pub enum Side {
 
 pub const SIDES: [Side; 2] = [Side::Read, Side::Write];
 
-/// How often something has happened on each side.
+/// Number of events on each side.
 pub type EventCounts = [u32; 2];
 
 /// What an operation waits for.
@@ -24,16 +25,17 @@ pub struct Want {
     pub class: EventClass,
     /// `side` and `class` as poll's events.
     pub events: i16,
-    /// For a read from a stream: the room in the buffer. If the read gives less, nothing may be left in the stream. 0:
-    /// unknown.
+    /// For a read from a stream: the room in the buffer. A shorter result means that nothing may be
+    /// left in the stream. 0: unknown.
     pub room: usize,
-    /// 0: the waiter is a taker. All takers of a side want the same thing, so an event wakes one of them: if that taker
-    /// finds nothing, the others would find nothing either. Otherwise the waiter is a watcher, which tries again after
-    /// each of these epoll events, whatever the other waiters do.
+    /// 0: the waiter is a taker. All takers of a side are after the same data or room, so an event
+    /// wakes only one: if it finds nothing, the others would find nothing either. Not 0: the waiter
+    /// is a watcher, which tries again after each of these epoll events, whatever the other waiters
+    /// do.
     pub watched: u32,
-    /// What a call that waits returns once the file is shut down for reading (shutdown(2)) and nothing is left in it.
-    /// (A system call that doesn't wait still returns `-EAGAIN` on datagram sockets and listening Unix sockets.) None:
-    /// the shutdown doesn't end the call.
+    /// Result of a waiting call once the file is shut down for reading (shutdown(2)) and nothing is
+    /// left in it. (A system call that doesn't wait still returns `-EAGAIN` on datagram sockets and
+    /// listening Unix sockets.) None: the shutdown doesn't end the call.
     pub when_shut: Option<isize>,
 }
 
@@ -58,7 +60,7 @@ impl Want {
         Want { class: EventClass::Accept, when_shut: Some(EINVAL), ..Want::READ };
     /// For the end of an attempt to connect.
     pub const CONNECT: Want = Want { watched: OUT | ERR | HUP, ..Want::WRITE };
-    /// For a message to an address, which another writer's success says nothing about.
+    /// For a message to an address: another writer's success says nothing about it.
     pub const SEND_TO: Want = Want::CONNECT;
 
     /// Whether a waiter that wants this is a taker: see [`Want::watched`].
@@ -71,8 +73,8 @@ impl Want {
         Want { room, ..Want::READ }
     }
 
-    /// For recv(2) and its kin with these flags: a special read (of urgent data, of errors) may find something where a
-    /// common read finds nothing, and the other way round.
+    /// For recv(2) and its kin with these flags: a special read (of urgent data, of errors) may
+    /// find something where a common read finds nothing, and the other way round.
     pub fn to_receive(flags: i32, room: usize) -> Want {
         const COMMON: i32 = libc::MSG_DONTWAIT
             | libc::MSG_CMSG_CLOEXEC
@@ -100,7 +102,7 @@ impl Want {
             (0, OUT) => (Side::Write, EventClass::Write),
             _ => (Side::Read, EventClass::Read),
         };
-        // All waiters hear of errors.
+        // Every waiter tries again after an error.
         let watched = read | write | ERR | HUP;
         Want { side, class, events, room: 0, watched, when_shut: None }
     }
