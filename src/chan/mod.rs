@@ -1,7 +1,7 @@
 //! Channels: a lock, a ring of elements, and two queues of waiters. seed: B4
 //!
-//! What always holds under the lock: a channel with elements has no waiting
-//! receivers, a channel with room has no waiting senders, and a closed channel has no waiters.
+//! Invariants under the lock: a channel with elements has no waiting receivers, a channel with room
+//! has no waiting senders, and a closed channel has no waiters.
 
 mod select;
 
@@ -23,22 +23,22 @@ pub struct Chan {
     len: AtomicUsize,
     elem_size: usize,
     capacity: usize,
-    /// Where the next element goes, and where the oldest is.
+    /// Index in the ring for the next element; index of the oldest element.
     send_at: Cell<usize>,
     recv_at: Cell<usize>,
     buffer: *mut u8,
     receivers: WaitingLine,
     senders: WaitingLine,
-    /// For the rooms above: the timer that sends on the channel, or null.
+    /// The timer that sends on the channel, or null. Only rooms above use it.
     pub timer: Cell<*const ()>,
 }
 
-/// The waiters that send, or the waiters that receive. Used with the channel's lock held.
+/// All waiting senders, or all waiting receivers. Used with the channel's lock held.
 #[derive(Default)]
 struct WaitingLine {
     queue: WaitQueue,
-    /// Waiters that have not been served and will come back to the channel: also
-    /// waiters that are out of the queue because a cancel or a deadline has woken them.
+    /// Number of waiters that have not been served and will come back to the channel, including
+    /// those that a cancel or a deadline has taken out of the queue.
     inside: Cell<u32>,
 }
 
@@ -73,14 +73,14 @@ impl WaitingLine {
         list
     }
 
-    /// A waiter that has not been served leaves.
+    /// Called by a waiter that leaves without having been served.
     fn leave(&self, waiter: &Waiter) {
         self.queue.remove(waiter);
         self.inside.set(self.inside.get() - 1);
     }
 }
 
-/// The largest element.
+/// The largest size of an element, in bytes.
 pub const MAX_ELEM: usize = 1 << 30;
 
 impl Chan {
@@ -123,7 +123,7 @@ impl Chan {
         self.capacity
     }
 
-    /// How many elements are in the buffer; may be old when it is read.
+    /// How many elements are in the buffer; may be out of date at once.
     #[inline(always)]
     pub fn len(&self) -> usize {
         self.len.load(Ordering::Relaxed)
@@ -134,12 +134,13 @@ impl Chan {
         self.closed.load(Ordering::Relaxed)
     }
 
-    /// Whether a goroutine or thread waits in the channel, or was woken and has not left its call yet.
+    /// Whether a goroutine or thread waits in the channel, or was woken and has not left its call
+    /// yet.
     pub fn is_waited_for(&self) -> bool {
         self.lock.with(|| self.receivers.inside.get() > 0 || self.senders.inside.get() > 0)
     }
 
-    /// Puts an element at the end of the buffer, which has room.
+    /// Puts an element at the end of the buffer.
     ///
     /// # Safety
     /// `elem` has the element size; the lock is held.
@@ -165,8 +166,9 @@ impl Chan {
         self.len.store(self.len() - 1, Ordering::Relaxed);
     }
 
-    /// Takes the oldest element out of the buffer, which is full, and puts another at its end. `len` stays as it is all the
-    /// time: a thread that reads it without the lock must not find an empty channel, because this one is never empty.
+    /// Takes the oldest element out of the full buffer, and puts another at its end. `len` never
+    /// changes meanwhile: the channel is never empty, and no thread that reads `len` without the
+    /// lock may find it so.
     ///
     /// # Safety
     /// `out` has room for an element, or is null; `next` has the element size; the lock is held.
@@ -185,7 +187,7 @@ impl Chan {
         self.send_at.set(behind);
     }
 
-    /// Sends if that needs no waiting. The lock is held, and released if so.
+    /// Sends if that needs no waiting; then releases the lock, which the caller holds.
     ///
     /// # Safety
     /// `elem` has the element size.
@@ -214,7 +216,7 @@ impl Chan {
         None
     }
 
-    /// Receives if that needs no waiting. The lock is held, and released if so.
+    /// Receives if that needs no waiting; then releases the lock, which the caller holds.
     ///
     /// # Safety
     /// `elem` has room for an element, or is null.
@@ -222,8 +224,8 @@ impl Chan {
     unsafe fn recv_now(&self, elem: *mut u8, unlock: impl FnOnce()) -> Option<i32> {
         if self.len() > 0 {
             match self.senders.pop() {
-                // SAFETY: a sender waits, so the buffer is full. This thread has claimed the sender, holds the lock, and
-                // has been given room for an element.
+                // SAFETY: a sender waits, so the buffer is full. This thread has claimed the
+                // sender, holds the lock, and has been given room for an element.
                 Some(sender) => unsafe {
                     self.buffer_through(elem, sender.elem.get());
                     sender.ok.set(true);
@@ -320,7 +322,8 @@ impl Chan {
         };
         let waiter = block.waiter();
         waiter.elem.set(elem);
-        // SAFETY: the caller holds the lock. The waiter stays until this returns, and is out of the line then.
+        // SAFETY: the caller holds the lock. The waiter stays until this returns, and is out of the
+        // line then.
         unsafe { line.push(&waiter) };
         // SAFETY: the lock is held; `unlock` releases it.
         match unsafe { block.park_inline(unlock, ptr::from_ref(self) as usize) } {
@@ -356,7 +359,8 @@ impl Chan {
         0
     }
 
-    /// Sends a copy of `*elem` if that neither waits nor wakes a receiver: 0, `-EPIPE` (closed) or `-EAGAIN`.
+    /// Sends a copy of `*elem` if that neither waits nor wakes a receiver: 0, `-EPIPE` (closed) or
+    /// `-EAGAIN`.
     ///
     /// # Safety
     /// `elem` has the element size.
@@ -374,8 +378,8 @@ impl Chan {
         })
     }
 
-    /// Receives into `*elem` if that neither waits nor wakes a sender: 0, `-EPIPE` (closed and drained; `*elem`
-    /// is zeroed) or `-EAGAIN`.
+    /// Receives into `*elem` if that neither waits nor wakes a sender: 0, `-EPIPE` (closed and
+    /// drained; `*elem` is zeroed) or `-EAGAIN`.
     ///
     /// # Safety
     /// `elem` has room for an element, or is null.
@@ -398,8 +402,8 @@ impl Chan {
         })
     }
 
-    /// Sends a copy of `*elem` if there is a receiver or room, else drops it. Gives the receiver,
-    /// claimed, for the caller to make ready.
+    /// Sends a copy of `*elem` if there is a receiver or room; else drops the element. Returns the
+    /// receiver, claimed, for the caller to make ready.
     ///
     /// # Safety
     /// `elem` has the element size.
@@ -410,7 +414,8 @@ impl Chan {
             }
             let receiver = self.receivers.pop();
             if let Some(receiver) = receiver {
-                // SAFETY: the receiver waits with room for an element, and this thread has claimed it.
+                // SAFETY: the receiver waits with room for an element, and this thread has claimed
+                // it.
                 unsafe { copy(receiver.elem.get(), elem, self.elem_size) };
                 receiver.ok.set(true);
             } else if self.len() < self.capacity {
@@ -440,7 +445,7 @@ unsafe fn unlock(chan: usize) {
     unsafe { (*(chan as *const Chan)).lock.unlock() };
 }
 
-/// Copies an element; to null it copies nothing. Most elements are a word.
+/// Copies an element; nothing if `to` is null. Fast for a word, the usual size.
 ///
 /// # Safety
 /// Both have `n` bytes and don't overlap, or `to` is null.

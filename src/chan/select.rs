@@ -1,9 +1,10 @@
-//! Select: the first of several channel operations that can be done.
+//! Select: performs one of several channel operations, the first that can be done.
 //!
-//! First a select tries each case in a random order, one lock at a time. If no case can be done it locks all channels,
-//! in the order of their addresses, tries each case once more, and queues a waiter for each. Then the context that runs
-//! next releases all locks together. The waker has claimed the select, so only one case wins; the select takes the
-//! waiters of the other cases out afterwards.
+//! First a select tries each case in a random order, one lock at a time. If no case can be done,
+//! the select locks all channels, in the order of their addresses, tries each case once more, and
+//! queues a waiter for each. Then the context that runs next releases all locks. Only one waker can
+//! claim the select, so only one case wins. Afterwards the select takes the other cases' waiters
+//! out of their queues.
 
 use super::{Chan, unlock};
 use crate::os::heap;
@@ -31,7 +32,7 @@ pub struct Case<'a> {
     pub elem: *mut u8,
 }
 
-/// Up to this number of cases a select needs no memory from the heap.
+/// Number of cases up to which a select needs no memory from the heap.
 const FEW: usize = 8;
 
 /// Room for one `T` for each case: on the stack if the cases are few.
@@ -52,7 +53,8 @@ impl<T> PerCase<T> {
         if n > FEW && !heap::reserve(&mut self.many, n) { Err(-libc::ENOMEM) } else { Ok(()) }
     }
 
-    /// Makes `n` T's in their places, for which there is room. Called once. They are not dropped.
+    /// Makes `n` T's in their places, for which [`PerCase::keep_room`] has made room. Called once.
+    /// The T's are not dropped.
     #[inline(always)]
     pub fn fill(
         &mut self,
@@ -68,9 +70,9 @@ impl<T> PerCase<T> {
     }
 }
 
-/// Does one of the cases, chosen with equal chances among those that can be
-/// done; returns its number and the result of the operation. Fails with the
-/// reason why it can't wait. Go's `selectgo`.
+/// Performs one of the cases, chosen at random among those that can be done, each with the same
+/// chance. Returns the case's number and the operation's result. Fails with a negative errno value
+/// if no case is done. Go's `selectgo`.
 ///
 /// # Safety
 /// The elements are as for the single operations.
@@ -95,14 +97,14 @@ pub unsafe fn select(cases: &[Case], deadline: i64) -> Result<(usize, i32), i32>
     if deadline == 0 && cases.len() == 1 {
         return Err(-libc::EAGAIN);
     }
-    // Trying one channel at a time may have missed what moved from one channel to another. With all channels locked the
-    // select sees one moment, even if it mustn't wait.
+    // Trying one channel at a time may miss an element that moves from one channel to another. With
+    // all channels locked the select sees one moment; needed even if the select mustn't wait.
     // SAFETY: the caller gives an element, or room for one, with each case.
     unsafe { wait(cases, order, deadline) }
 }
 
-/// Puts the cases into a random order. One random number is enough for several draws: each draw leaves its fraction to
-/// the next.
+/// Puts the cases into a random order. One random number is enough for several draws: each draw
+/// leaves its fraction to the next.
 fn shuffle(order: &mut [u32]) {
     let mut fraction = random();
     for i in (1..order.len()).rev() {
@@ -113,7 +115,7 @@ fn shuffle(order: &mut [u32]) {
 }
 
 impl Case<'_> {
-    /// Does the case if that needs no waiting.
+    /// Performs the case if that needs no waiting.
     ///
     /// # Safety
     /// The element is as for the single operation.
@@ -191,13 +193,14 @@ impl LockedChans<'_> {
     }
 }
 
-/// Releases the locks of a [`LockedChans`]. The select may go on as soon as the last lock is released, so its list is
-/// not read after that.
+/// Releases the locks of a [`LockedChans`]. The select may go on as soon as the last lock is
+/// released, so its list is not read after that.
 ///
 /// # Safety
 /// `locked` is the address of a [`LockedChans`], whose locks the caller holds.
 unsafe fn unlock_all(locked: usize) {
-    // SAFETY: the list is on the select's stack, and the select can't go on while a lock is still held.
+    // SAFETY: the list is on the select's stack, and the select can't go on while a lock is still
+    // held.
     unsafe {
         let chans = (*(locked as *const LockedChans)).chans;
         let (mut at, mut left) = (chans.as_ptr(), chans.len());
@@ -255,16 +258,19 @@ unsafe fn wait(cases: &[Case], order: &[u32], deadline: i64) -> Result<(usize, i
     };
     let waiters = waiters.fill(cases.len(), |_, place| block.make_waiter(place));
     let each = || cases.iter().zip(waiters.iter());
-    // In the random order, because a partner serves the first of several cases with one channel.
+    // In the random order, because a partner serves the first queued of several cases on one
+    // channel.
     for i in order.iter().map(|&i| i as usize) {
-        // SAFETY: all locks are held. The waiters stay until this returns, and are out of their lines then.
+        // SAFETY: all locks are held. The waiters stay until this returns, and are out of their
+        // lines then.
         unsafe { cases[i].queue(&waiters[i]) };
     }
     // SAFETY: all locks are held; `unlock_all` releases them.
     let cause = unsafe { block.park_inline(unlock_all, &raw const locked as usize) };
     for (case, waiter) in each() {
-        // Also a waiter that is out of its queue already: taking the channel's lock waits for the thread that parked
-        // this select, which may not have released that lock yet, see `unlock_all`.
+        // Also for a waiter that is out of its queue already: taking the channel's lock waits for
+        // the thread that parked this select, which may not have released that lock yet
+        // (`unlock_all`).
         if !waiter.won.get() {
             case.unqueue(waiter);
         }

@@ -12,7 +12,7 @@ pub struct Cond {
     queue: WaitQueue,
 }
 
-/// What a goroutine or thread that waits holds until it can be woken.
+/// The two locks that a waiter holds until it can be woken.
 #[derive(Clone, Copy)]
 struct Held<'a> {
     queue: &'a SpinLock,
@@ -20,25 +20,26 @@ struct Held<'a> {
 }
 
 impl Held<'_> {
-    /// Unlocks the mutex only after the queue: that may wake or start a thread for the next owner of the mutex, which
-    /// nothing may do that holds a spin lock.
+    /// Unlocks the queue, then the mutex. Not the other way round: unlocking the mutex may wake or
+    /// start a thread, and no holder of a spin lock may do that.
     ///
     /// # Safety
-    /// `this` is the address of one, and the caller holds both.
+    /// `this` is the address of a `Held`, and the caller holds both locks.
     unsafe fn unlock(this: usize) {
         // Copied, because the goroutine may go on once the queue is unlocked.
-        // SAFETY: it is on the stack of the waiting goroutine, which doesn't go on without the queue's lock.
+        // SAFETY: it is on the stack of the waiting goroutine, which doesn't go on without the
+        // queue's lock.
         let Held { queue, mutex } = unsafe { *(this as *const Self) };
         // SAFETY: the waiting goroutine has handed the lock over.
         unsafe { queue.unlock() };
-        // The mutex is still there: the waiting goroutine has to lock it before it goes on.
+        // The mutex is still there, because the waiting goroutine locks it before it goes on.
         mutex.unlock();
     }
 }
 
 impl Cond {
-    /// Unlocks the mutex, waits, and locks the mutex again, even after an error. 0 when woken; else the reason why it
-    /// can't wait. `-EPERM`: the mutex isn't locked.
+    /// Unlocks the mutex, waits, and locks the mutex again, even after an error. 0 when woken; else
+    /// the reason why the wait ended. `-EPERM`: the mutex isn't locked.
     pub fn wait(&self, mutex: &Mutex, deadline: i64) -> i32 {
         if !mutex.is_locked() {
             return -libc::EPERM;
@@ -54,7 +55,8 @@ impl Cond {
             }
         };
         let waiter = block.waiter();
-        // SAFETY: the lock was taken above. The waiter stays until this returns, and is out of the queue then.
+        // SAFETY: the lock was taken above. The waiter stays until this returns, and is out of the
+        // queue then.
         unsafe { self.queue.push(&waiter) };
         let held = Held { queue: &self.lock, mutex };
         // SAFETY: the lock is held; `Held::unlock` releases it.
@@ -70,7 +72,8 @@ impl Cond {
     pub fn signal(&self) {
         let waiter = self.lock.with(|| self.queue.pop());
         if let Some(w) = waiter {
-            // SAFETY: `pop` has taken the waiter out of its queue and claimed it, so only this thread wakes it.
+            // SAFETY: `pop` has taken the waiter out of its queue and claimed it, so only this
+            // thread wakes it.
             unsafe { Waiter::ready(w, When::NextIfFree) };
         }
     }

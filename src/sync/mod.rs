@@ -1,9 +1,9 @@
-//! Locks and other synchronisation objects. Each object is memory of the user's, valid
-//! when all its bytes are zero, and has a [`SpinLock`] for its few words.
+//! Locks and other synchronisation objects. Each object is the user's memory, valid when all bytes
+//! are zero, with a [`SpinLock`] for its few words.
 //!
-//! Lifetime: a call that releases an object wakes waiters only after its last access to the object, so a woken waiter
-//! may free the object at once. If a waiter gives up, the object's lock is taken again before the waiter's call
-//! returns.
+//! Lifetime: a call that releases an object wakes waiters only after its own last access to the
+//! object, so a woken waiter may free the object at once. If a waiter gives up, the object's lock
+//! is taken once more before the waiter's call returns.
 
 mod cond;
 mod mutex;
@@ -28,8 +28,9 @@ use core::sync::atomic::{AtomicU32, Ordering};
 /// Rounds of spinning before a caller of a lock queues, as in Go.
 const SPINS: u32 = 4;
 
-/// Calls `once` a few times, in case the lock's owner is about to unlock it on another P. False: `once` has never
-/// returned true, or spinning is useless, because a bit of `hopeless` is set in the lock's state or other work waits.
+/// Calls `once` a few times, in case the lock's owner is about to unlock it on another P. False:
+/// `once` has never returned true, or spinning is useless, because a bit of `hopeless` is set in
+/// the lock's state or other work waits.
 fn spin(state: &AtomicU32, hopeless: u32, once: impl Fn() -> bool) -> bool {
     if !order::may_spin() {
         return false;
@@ -56,9 +57,10 @@ struct InLine<'a, F> {
 
 impl<F: Fn() -> Claimed> InLine<'_, F> {
     /// # Safety
-    /// `this` is the address of one, and the caller holds no lock.
+    /// `this` is the address of an `InLine`, and the caller holds no lock.
     unsafe fn leave(this: usize) {
-        // SAFETY: it is on the stack of the waiting goroutine, which doesn't go on before this is over.
+        // SAFETY: the `InLine` is on the stack of the waiting goroutine, which doesn't go on before
+        // this is over.
         let this = unsafe { &*(this as *const Self) };
         let others = this.lock.with(|| {
             this.queue.remove(this.waiter);
@@ -68,8 +70,8 @@ impl<F: Fn() -> Claimed> InLine<'_, F> {
     }
 }
 
-/// Waits in the queue of an object whose lock the caller holds, and releases the lock. 0 when woken. For objects where
-/// a waiter that gives up changes nothing for others.
+/// Waits in the queue of an object whose lock the caller holds, and releases the lock. 0 when
+/// woken. For objects where a waiter that gives up changes nothing for others.
 ///
 /// # Safety
 /// The caller holds the lock.
@@ -79,16 +81,17 @@ unsafe fn wait_in(lock: &SpinLock, queue: &WaitQueue, deadline: i64, why: Why) -
     errno_of(unsafe { wait_in_line(lock, queue, 0, deadline, why, || Claimed::NONE) })
 }
 
-/// What a call gives after [`wait_in_line`]: 0, or why the wait has ended.
+/// The result of a call after [`wait_in_line`]: 0, or why the wait has ended.
 #[inline(always)]
 fn errno_of(waited: Result<bool, i32>) -> i32 {
     waited.err().unwrap_or(0)
 }
 
-/// [`wait_in`] where a waiter may be in the way of others. If a deadline or a cancel ends the wait, the thread that
-/// ends it takes the waiter out of the queue and calls `gave_up` under the lock, so the others need not wait until the
-/// waiter runs. The waiters that `gave_up` returns are made ready after the lock has been released. `Ok`: woken, with
-/// the waiter's `ok` as the waker has set it.
+/// [`wait_in`] for objects where a waiter may block others behind it. If a deadline or a cancel
+/// ends the wait, the thread that ends it takes the waiter out of the queue and calls `gave_up`
+/// under the lock, so the others need not wait until this waiter runs. The waiters that `gave_up`
+/// returns are made ready after the lock has been released. `Ok`: woken, with the waiter's `ok` as
+/// the waker has set it.
 ///
 /// # Safety
 /// As for [`wait_in`].
@@ -112,7 +115,8 @@ unsafe fn wait_in_line<F: Fn() -> Claimed>(
     };
     let waiter = block.waiter();
     waiter.tag.set(tag);
-    // SAFETY: the caller holds the lock. The waiter stays until this returns: a waker, or `leave`, has taken it out then.
+    // SAFETY: the caller holds the lock. The waiter stays until this returns: a waker, or `leave`,
+    // has taken it out then.
     unsafe { queue.push(&waiter) };
     let place = InLine { lock, queue, waiter: &waiter, gave_up };
     let leave = Leave { f: InLine::<F>::leave, arg: &raw const place as usize };

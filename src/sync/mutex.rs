@@ -1,13 +1,15 @@
 //! A mutex with Go's two modes.
 //!
-//! In normal mode a woken waiter competes with new callers, and often loses. That keeps the throughput high. A waiter
-//! that has lost for 1 ms makes the mutex starving: then an unlock hands the mutex to the first waiter directly.
+//! In normal mode a woken waiter competes with new callers, and often loses. That keeps the
+//! throughput high. A waiter that has lost for 1 ms makes the mutex starving: then an unlock hands
+//! the mutex to the first waiter directly.
 //!
-//! While a woken waiter competes, an unlock wakes no other waiter. But a woken waiter may be slow to run, because of
-//! its priority or because its thread is blocked ([`Haste`]), and other waiters must not wait for it while the mutex is
-//! free. So an unlock that wakes a slow waiter also wakes the first prompt waiter. Only a prompt waiter keeps later
-//! unlocks from waking others, and only for a limited number of unlocks: see `TURNS`. The mutex is not handed to a
-//! waiter that doesn't run soon while another waits.
+//! While a woken waiter competes, an unlock wakes no other waiter. But a woken waiter may be slow
+//! to run, because of its priority or because its thread is blocked ([`Haste`]), and other waiters
+//! must not wait for it while the mutex is free. So an unlock that wakes a slow waiter also wakes
+//! the first prompt waiter. Only a prompt waiter keeps later unlocks from waking others, for a
+//! limited number of unlocks: see `TURNS`. In starving mode too, a slow waiter is not handed the
+//! mutex while a prompt one waits.
 
 use super::spin;
 use crate::os::spin::SpinLock;
@@ -20,17 +22,18 @@ use core::sync::atomic::{AtomicU32, Ordering};
 const LOCKED: u32 = 1;
 /// The queue isn't empty.
 const QUEUED: u32 = 2;
-/// A woken waiter that runs soon competes, so no other needs to be woken.
+/// A woken waiter that runs soon competes, so no other waiter needs to be woken.
 const AWAKE: u32 = 4;
 /// The mutex is starving: an unlock hands it over.
 const STARVING: u32 = 8;
-/// The bits from here on count the unlocks that woke no waiter because of `AWAKE`.
+/// Lowest bit of the count of unlocks that woke no waiter because of `AWAKE`.
 const TURN: u32 = 16;
-/// After this number of such unlocks the next checks for how long the first waiter has waited. If that is longer than
-/// `PATIENCE` it wakes the first waiter in spite of `AWAKE`, because the awake waiter may be stuck.
+/// Number of such unlocks after which an unlock checks how long the first waiter has waited. If
+/// longer than `PATIENCE`, the unlock wakes the first waiter in spite of `AWAKE`, because the awake
+/// waiter may be stuck.
 const TURNS: u32 = 32;
 
-/// A waiter that has waited for this time, in ns, is starving.
+/// Time in ns after which a waiter is starving.
 const PATIENCE: i64 = 1_000_000;
 
 /// Whether an unlock in this state must search the queue for a waiter to wake.
@@ -50,8 +53,8 @@ fn haste(waiter: &Waiter) -> Haste {
     Haste::from_word(waiter.elem.get())
 }
 
-// The header's inline functions know these bits, and that they are in the first word. The word `opaque[1]` there is the
-// head of the queue.
+// The header's inline functions know these bits, and that they are in the first word. The word
+// `opaque[1]` there is the head of the queue.
 const _: () = assert!(LOCKED == 1 && QUEUED == 2 && STARVING == 8);
 const _: () = assert!(core::mem::offset_of!(Mutex, state) == 0);
 const _: () = assert!(core::mem::offset_of!(Mutex, queue) == 8);
@@ -60,26 +63,26 @@ const _: () = assert!(core::mem::offset_of!(Mutex, queue) == 8);
 #[repr(C)]
 pub struct Mutex {
     state: AtomicU32,
-    /// For the queue, and for changes of `QUEUED` to 0.
+    /// Guards the queue, and changes of `QUEUED` to 0.
     lock: SpinLock,
     queue: WaitQueue,
 }
 
 impl Mutex {
-    /// Locks it. 0, or the reason why it can't wait.
+    /// Locks the mutex. 0, or the reason why the wait ended.
     #[inline]
     pub fn lock(&self, deadline: i64) -> i32 {
         if self.try_once() { 0 } else { self.lock_slow(deadline, true) }
     }
 
-    /// Locks it, without a deadline or cancel: for `Cond`.
+    /// Locks the mutex, without a deadline or cancel: for `Cond`.
     pub fn lock_always(&self) {
         if !self.try_lock() {
             self.lock_slow(FOREVER, false);
         }
     }
 
-    /// Locks it if it is free, unless the state changes meanwhile.
+    /// Locks the mutex by one compare-and-swap. False: not free, or the state changed meanwhile.
     #[inline(always)]
     #[must_use]
     pub fn try_once(&self) -> bool {
@@ -92,7 +95,7 @@ impl Mutex {
                 .is_ok()
     }
 
-    /// Locks it if it is free.
+    /// Locks the mutex if it is free.
     #[inline]
     #[must_use]
     pub fn try_lock(&self) -> bool {
@@ -133,7 +136,8 @@ impl Mutex {
                 }
             };
             let waiter = block.waiter();
-            // SAFETY: the lock was taken above. The waiter stays until the round ends, and is out of the queue then.
+            // SAFETY: the lock was taken above. The waiter stays until the round ends, and is out
+            // of the queue then.
             unsafe {
                 if awake {
                     self.queue.push_front(&waiter);
@@ -160,8 +164,8 @@ impl Mutex {
         }
     }
 
-    /// With the queue's lock held: takes the mutex if it is free; else says that
-    /// a waiter queues, and that the waiter that was awake no longer is.
+    /// With the queue's lock held: takes the mutex if it is free; else sets `QUEUED`, and `STARVING` if
+    /// `AWAKE` if `awake`.
     #[must_use]
     fn take_or_queue(&self, awake: bool, starving: bool) -> bool {
         let mut s = self.state.load(Ordering::Relaxed);
@@ -179,14 +183,16 @@ impl Mutex {
         }
     }
 
-    /// With the queue's lock held: a waiter has left the queue, or not entered it.
+    /// With the queue's lock held: updates the state after a waiter has left the queue, or has not
+    /// entered it.
     fn left_queue(&self) {
         if self.queue.is_empty() {
             self.state.fetch_and(!(QUEUED | STARVING), Ordering::Relaxed);
         }
     }
 
-    /// Unlocks it if it is locked and no waiter has to be woken, unless the state changes meanwhile.
+    /// Unlocks the mutex by one compare-and-swap. False: not locked, a waiter must be woken, or the
+    /// state changed meanwhile.
     #[inline(always)]
     pub fn unlock_once(&self) -> bool {
         let s = self.state.load(Ordering::Relaxed);
@@ -199,7 +205,7 @@ impl Mutex {
                 .is_ok()
     }
 
-    /// Unlocks it. `-EPERM`: it isn't locked.
+    /// Unlocks the mutex. `-EPERM`: not locked.
     #[inline]
     pub fn unlock(&self) -> i32 {
         if self.unlock_once() { 0 } else { self.unlock_slow() }
@@ -282,13 +288,14 @@ impl Mutex {
         // SAFETY: the caller holds it.
         unsafe { self.lock.unlock() };
         for waiter in [Some(first), second].into_iter().flatten() {
-            // SAFETY: `pop` has taken the waiter out of its queue and claimed it, so only this thread wakes it.
+            // SAFETY: `pop` has taken the waiter out of its queue and claimed it, so only this
+            // thread wakes it.
             unsafe { Waiter::ready(waiter, When::NextIfFree) };
         }
         true
     }
 
-    /// Whether the caller may be its owner, for `Cond`.
+    /// Whether the mutex is locked, so that the caller may be its owner: for `Cond`.
     pub fn is_locked(&self) -> bool {
         self.state.load(Ordering::Relaxed) & LOCKED != 0
     }

@@ -1,4 +1,4 @@
-//! A function that runs once, however many callers ask for it: Go's `sync.Once`.
+//! A function that runs once, however many callers there are: Go's `sync.Once`.
 
 use super::wait_in;
 use crate::os::spin::SpinLock;
@@ -28,15 +28,16 @@ pub struct Once {
 }
 
 impl Once {
-    /// Whether it is done, and no thread touches the object any more.
+    /// Whether the function has returned, and no thread touches the object any more.
     #[inline(always)]
     pub fn is_done(&self) -> bool {
-        // Acquire: pairs with the Release below, so the caller sees what `f` did, and that the lock was held then.
+        // Acquire: pairs with the Release below, so the caller sees what `f` did, and that the lock
+        // was held then.
         self.state.load(Ordering::Acquire) == DONE && self.lock.is_free()
     }
 
-    /// Runs `f` if no call has yet; else waits until the call that runs it is done. 0,
-    /// `-ECANCELED` while it waits, `-EDEADLK`: called by `f` itself.
+    /// Runs `f` in the first call; further calls wait until `f` has returned. 0, `-ECANCELED` while
+    /// it waits, `-EDEADLK`: called by `f` itself.
     pub fn run(&self, f: impl FnOnce()) -> i32 {
         if self.is_done() {
             return 0;

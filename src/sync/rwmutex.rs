@@ -1,19 +1,21 @@
-//! A lock for many readers or one writer. New readers wait while a writer waits. When a writer unlocks, the readers that
-//! waited go before the writers that waited.
+//! A lock for many readers or one writer. New readers wait while a writer waits. When a writer
+//! unlocks, the readers that waited go before the writers that waited.
 //!
-//! If no writer waits, the readers are woken without being given the lock, and compete with new callers. That is
-//! faster: readers that held the lock but don't run yet would keep the next writer waiting, further readers would wait
-//! for that writer, and so on. A woken reader that finds a writer in possession of the lock has been overtaken, and the
-//! next writer that unlocks gives it the lock.
+//! If no writer waits, the readers are woken without being given the lock, and compete with new
+//! callers. That is faster: readers that held the lock but don't run yet would keep the next writer
+//! waiting, further readers would wait for that writer, and so on. A woken reader that finds that a
+//! writer has the lock has been overtaken: the next writer that unlocks gives the reader the lock.
 //!
-//! Without waiters each call is a compare-and-swap of `state`. While `QUEUED` is set only the holder of `lock` changes the
-//! state. A waiter sets `QUEUED` before it queues, and the bit is cleared when both queues are empty.
+//! Without waiters each call is a compare-and-swap of `state`. While `QUEUED` is set only the
+//! holder of `lock` changes the state. A waiter sets `QUEUED` before it queues, and the bit is
+//! cleared when both queues are empty.
 //!
-//! The next owner may free the memory of the lock. So a call that unlocks must not touch the lock after the moment from
-//! which the lock may be free. On the fast path the last access is the compare-and-swap. With waiters there are three
-//! cases. The unlocker makes some waiters the owners: these stay in their calls until the unlocker wakes them. Or all
-//! waiters go on waiting, and each takes `lock` before it leaves. Or all waiters have left by then: the unlocker, which
-//! still has its share, clears `QUEUED` and tries the fast path again.
+//! The next owner may free the lock's memory. So an unlocker must not touch the lock once it may be
+//! free. On the fast path the last access is the compare-and-swap. With waiters there are three
+//! cases. The unlocker makes some waiters the owners: these stay in their calls until the unlocker
+//! wakes them. Or all waiters go on waiting: each takes `lock` before it leaves. Or all waiters
+//! have left: the unlocker, which still has its share, clears `QUEUED` and tries the fast path
+//! again.
 
 use super::{errno_of, spin, wait_in_line};
 use crate::os::spin::{SpinLock, backoff};
@@ -25,21 +27,21 @@ use core::sync::atomic::{AtomicU32, Ordering};
 const WRITING: u32 = 1;
 /// Readers or writers wait, or may be about to.
 const QUEUED: u32 = 2;
-/// The bits from here on count the readers that have the lock.
+/// Lowest bit of the count of readers that have the lock.
 const READER: u32 = 4;
 
 /// The tag of a waiting reader that has not been woken yet.
 const PATIENT: u64 = 0;
-/// The tag of a waiting reader that was woken before, but a writer had the lock by then.
+/// The tag of a waiting reader that was woken before, but found that a writer had the lock.
 const OVERTAKEN: u64 = 1;
 
-/// The state without a reader's share. `None`: there is no reader.
+/// The state with one reader less. `None`: there is no reader.
 #[inline(always)]
 fn without_reader(s: u32) -> Option<u32> {
     s.checked_sub(READER)
 }
 
-/// The state without the writer's share. `None`: there is no writer.
+/// The state without the writer. `None`: there is no writer.
 #[inline(always)]
 fn without_writer(s: u32) -> Option<u32> {
     (s & WRITING != 0).then(|| s - WRITING)
@@ -49,16 +51,16 @@ fn without_writer(s: u32) -> Option<u32> {
 #[repr(C)]
 pub struct RwMutex {
     state: AtomicU32,
-    /// For the queues, and for all changes of the state while `QUEUED` is set.
+    /// Guards the queues, and all changes of the state while `QUEUED` is set.
     lock: SpinLock,
     waiting_readers: WaitQueue,
     waiting_writers: WaitQueue,
 }
 
 impl RwMutex {
-    /// Changes the state to `new(state)`. False: `new` gives `None`, or there are waiters. After an exchange that another
-    /// thread's has made fail the caller pauses. Meanwhile the other thread has the cache line for itself, and uses the
-    /// lock a hundred times: without the pause two threads that only read took twice as long.
+    /// Changes the state to `new(state)`. False: `new` gives `None`, or there are waiters. After a
+    /// failed exchange the caller pauses, so that the other thread keeps the cache line for about a
+    /// hundred uses of the lock. Without the pause two threads that only read took twice as long.
     #[inline(always)]
     fn change(&self, order: Ordering, new: impl Fn(u32) -> Option<u32>) -> bool {
         let new = |s: u32| if s & QUEUED == 0 { new(s) } else { None };
@@ -75,7 +77,7 @@ impl RwMutex {
         false
     }
 
-    /// Locks it for reading, if no writer has it and there are no waiters.
+    /// Locks for reading, if no writer has the lock and there are no waiters.
     #[inline(always)]
     #[must_use]
     pub fn read_once(&self) -> bool {
@@ -83,7 +85,7 @@ impl RwMutex {
         self.change(Ordering::Acquire, |s| (s & WRITING == 0).then(|| s + READER))
     }
 
-    /// Locks it for writing, if it is free.
+    /// Locks for writing, if the lock is free.
     #[inline(always)]
     #[must_use]
     pub fn write_once(&self) -> bool {
@@ -111,7 +113,7 @@ impl RwMutex {
         self.change(Ordering::Release, without)
     }
 
-    /// Locks it for reading. 0, or why it can't wait.
+    /// Locks for reading. 0, or the reason why the wait ended.
     pub fn read_lock(&self, deadline: i64) -> i32 {
         let mut tag = PATIENT;
         while !(self.read_once() || spin(&self.state, QUEUED, || self.read_once())) {
@@ -134,7 +136,7 @@ impl RwMutex {
         0
     }
 
-    /// Locks it for writing. 0, or why it can't wait.
+    /// Locks for writing. 0, or the reason why the wait ended.
     pub fn write_lock(&self, deadline: i64) -> i32 {
         if self.write_once() || spin(&self.state, QUEUED, || self.write_once()) {
             return 0;
@@ -180,7 +182,7 @@ impl RwMutex {
         self.unlock(without_writer, admit)
     }
 
-    /// `without`: the state without the caller's share. `admit`: lets waiters in.
+    /// Unlocks. `without`: gives the state without the caller's share. `admit`: lets waiters in.
     fn unlock(
         &self,
         without: impl Fn(u32) -> Option<u32>,
@@ -194,7 +196,7 @@ impl RwMutex {
                 return -libc::EPERM;
             }
             self.lock.lock();
-            // Until the state is stored the caller's share is in it.
+            // The caller's share stays in the state until `thaw`.
             let s = self.freeze();
             if self.has_waiters()
                 && let Some(rest) = without(s)
@@ -214,14 +216,15 @@ impl RwMutex {
         }
     }
 
-    /// With the lock held: keeps all others from changing the state until `thaw`. Returns the state.
+    /// With the lock held: keeps all others from changing the state until `thaw`. Returns the
+    /// state.
     fn freeze(&self) -> u32 {
-        // Acquire: pairs with the Release of the unlocks before, for the waiters that are let in. Release: keeps the
-        // unlocks before in the release sequence.
+        // Acquire: pairs with the Release of the unlocks before, for the waiters that are let in.
+        // Release: keeps the unlocks before in the release sequence.
         self.state.fetch_or(QUEUED, Ordering::AcqRel) | QUEUED
     }
 
-    /// With the lock held, after `freeze`: the new state.
+    /// With the lock held, after `freeze`: stores the new state.
     fn thaw(&self, s: u32) {
         let queued = if self.has_waiters() { QUEUED } else { 0 };
         // Release: pairs with the Acquire of the next owner.
@@ -232,8 +235,8 @@ impl RwMutex {
         !(self.waiting_readers.is_empty() && self.waiting_writers.is_empty())
     }
 
-    /// Takes all waiting readers out of the queue. They are counted in if a writer waits or a reader has been overtaken.
-    /// Else they compete.
+    /// Takes all waiting readers out of the queue. If a writer waits or a reader has been
+    /// overtaken, the readers get the lock; else they compete for it.
     fn admit_readers(&self, s: u32) -> (u32, Claimed) {
         let list = self.waiting_readers.pop_all();
         let overtaken = list.iter().any(|w| w.tag.get() == OVERTAKEN);

@@ -1,5 +1,4 @@
-//! A weighted semaphore, first come first served: a large request is not
-//! overtaken by small ones.
+//! A weighted semaphore, first come first served: small requests don't overtake a large one.
 
 use super::{errno_of, wait_in_line};
 use crate::os::spin::SpinLock;
@@ -7,7 +6,7 @@ use crate::sched::core::park::ready_all;
 use crate::sched::types::waiter::{Claimed, WaitQueue, Why};
 use core::cell::Cell;
 
-/// gs_sem. golang.org/x/sync/semaphore. All but `lock` is used with it held.
+/// gs_sem. golang.org/x/sync/semaphore. All other fields are used with `lock` held.
 #[repr(C)]
 pub struct Sem {
     lock: SpinLock,
@@ -19,12 +18,12 @@ pub struct Sem {
 unsafe impl Sync for Sem {}
 
 impl Sem {
-    /// One of the library's own, with `n` units.
+    /// A semaphore of the library's own, with `n` units.
     pub const fn with(n: i64) -> Sem {
         Sem { lock: SpinLock::new(), count: Cell::new(n), queue: WaitQueue::new() }
     }
 
-    /// Starts it anew in the child of a fork.
+    /// Resets the semaphore in the child of a fork.
     ///
     /// # Safety
     /// No thread or goroutine that has or wants a unit is there any more.
@@ -37,7 +36,7 @@ impl Sem {
         });
     }
 
-    /// Starts it with `n` units. `-EINVAL`: `n` is negative.
+    /// Sets the units to `n`, before the first use. `-EINVAL`: `n` is negative.
     pub fn init(&self, n: i64) -> i32 {
         if n < 0 {
             return -libc::EINVAL;
@@ -46,7 +45,7 @@ impl Sem {
         0
     }
 
-    /// Takes `n` units. 0; why it can't wait; `-EINVAL`: `n` is negative.
+    /// Takes `n` units. 0; the reason why the wait ended; `-EINVAL`: `n` is negative.
     pub fn acquire(&self, n: i64, deadline: i64) -> i32 {
         if n < 0 {
             return -libc::EINVAL;
@@ -58,7 +57,7 @@ impl Sem {
             unsafe { self.lock.unlock() };
             return 0;
         }
-        // A waiter that gives up may have been in the way of smaller requests.
+        // A waiter that gives up may have blocked smaller requests.
         let gave_up = || self.grant();
         let why = Why::Semaphore;
         let (lock, queue) = (&self.lock, &self.queue);
@@ -86,7 +85,7 @@ impl Sem {
         0
     }
 
-    /// Takes the waiters whose turn has come out of the queue, and deducts their units.
+    /// Takes the waiters that can be served out of the queue, and deducts their units.
     fn grant(&self) -> Claimed {
         let mut left = self.count.get();
         let list = self.queue.pop_while(|w| {
@@ -96,7 +95,7 @@ impl Sem {
             }
             fits
         });
-        // The units of a waiter that another waker has claimed meanwhile stay.
+        // Without the units of waiters that another waker has claimed meanwhile.
         let taken: i64 = list.iter().map(|waiter| waiter.tag.get() as i64).sum();
         self.count.set(self.count.get() - taken);
         list

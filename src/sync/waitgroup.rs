@@ -6,7 +6,7 @@ use crate::sched::core::park::ready_all;
 use crate::sched::types::waiter::{WaitQueue, Why};
 use core::cell::Cell;
 
-/// gs_waitgroup. sync.WaitGroup. All but `lock` is used with it held.
+/// gs_waitgroup. sync.WaitGroup. All other fields are used with `lock` held.
 #[repr(C)]
 pub struct WaitGroup {
     lock: SpinLock,
@@ -15,8 +15,8 @@ pub struct WaitGroup {
 }
 
 impl WaitGroup {
-    /// Adds to the counter; at 0 all waiters wake. `-EINVAL`, and nothing
-    /// changed: it would be negative, or too large.
+    /// Adds to the counter; at 0 wakes all waiters. `-EINVAL`: the counter would be negative or too
+    /// large; nothing has changed.
     #[inline]
     pub fn add(&self, delta: i64) -> i32 {
         self.lock.lock();
@@ -41,7 +41,7 @@ impl WaitGroup {
         0
     }
 
-    /// Waits until the counter is 0. 0, or why it can't wait.
+    /// Waits until the counter is 0. 0, or the reason why the wait ended.
     #[inline(always)]
     pub fn wait(&self, deadline: i64) -> i32 {
         self.lock.lock();

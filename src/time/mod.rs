@@ -9,13 +9,12 @@ use crate::sched::types::timer::{Fire, NoMemory};
 use crate::sched::types::waiter::{Cause, Why};
 use core::ffi::c_void;
 
-/// The time `n` units of `unit` ns from now; at least 1, and never beyond the
-/// largest there is.
+/// The time `n` units of `unit` ns from now: at least 1, at most `i64::MAX`.
 pub fn after(n: i64, unit: i64) -> i64 {
     time::now().saturating_add(n.saturating_mul(unit)).max(1)
 }
 
-/// Sleeps for `ns`. 0, `-ECANCELED`, or `-ENOMEM`. With `ns <= 0` it returns at once.
+/// Sleeps for `ns`; returns at once if `ns <= 0`. 0, `-ECANCELED`, or `-ENOMEM`.
 pub fn sleep(ns: i64) -> i32 {
     if ns <= 0 {
         return 0;
@@ -23,7 +22,7 @@ pub fn sleep(ns: i64) -> i32 {
     park_until(after(ns, 1))
 }
 
-/// Sleeps until the deadline; for ever if that is `FOREVER`. Errors as [`sleep`].
+/// Sleeps until the deadline; `FOREVER`: until a cancel. Errors as [`sleep`].
 pub fn sleep_until(deadline: i64) -> i32 {
     if deadline != FOREVER && deadline <= time::now() {
         return 0;
@@ -31,7 +30,7 @@ pub fn sleep_until(deadline: i64) -> i32 {
     park_until(deadline)
 }
 
-/// Parks until the deadline, which the caller knows to be in the future or doesn't mind to be past.
+/// Parks until the deadline. Whether it has passed is not checked here.
 #[inline(always)]
 fn park_until(deadline: i64) -> i32 {
     match sleep_to(deadline, Why::Sleep) {
@@ -41,14 +40,14 @@ fn park_until(deadline: i64) -> i32 {
     }
 }
 
-/// Calls `f` with this thread inside the runtime, which is made if there is none. Fails as
+/// Calls `f` with this thread inside the runtime, which is started if need be. Fails as
 /// [`Inside::enter`].
 fn inside<R>(f: impl FnOnce() -> R) -> Result<R, i32> {
     let _inside = Inside::enter_from_outside()?;
     Ok(f())
 }
 
-/// When a timer fires that is started now: not before this, whatever `ns` is.
+/// The time at which a timer of `ns` that is started now fires; not before now if `ns` is negative.
 fn from_now(ns: i64) -> i64 {
     after(ns.max(0), 1)
 }
@@ -80,8 +79,8 @@ fn begin(timer: Option<*const Timer>, ns: i64, period: i64) -> Result<*const Tim
     }
 }
 
-/// Lets a timer fire after `ns` instead of when it was to. True: it was still to
-/// fire. Fails as [`start`], and then it fires when it was to.
+/// Makes a timer fire after `ns` instead. True: the timer was pending. Fails as [`start`]; then the
+/// timer is as before.
 pub fn reset(timer: &Timer, ns: i64) -> Result<bool, i32> {
     inside(|| timer.start(from_now(ns), 0).map_err(|NoMemory| -libc::ENOMEM))?
 }
