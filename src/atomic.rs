@@ -6,8 +6,8 @@ pub use core::{
     sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
 };
 
-/// A `Cell` for its owner, whose value other threads may read meanwhile by [`RelaxedCell::seen`]: they see the value of
-/// some moment. It orders nothing, so a model doesn't check it.
+/// A `Cell` for its owner, whose value other threads may read by [`RelaxedCell::seen`]: maybe an
+/// old value. Orders no other memory accesses, so models don't check it.
 #[derive(Default)]
 #[repr(transparent)]
 pub struct RelaxedCell<T: Word>(core::cell::UnsafeCell<T>);
@@ -20,8 +20,8 @@ impl<T: Word> RelaxedCell<T> {
     /// Owner.
     #[inline(always)]
     pub fn get(&self) -> T {
-        // SAFETY: only the owner writes the value, and the caller is the owner: as for a `Cell`, the type that contains
-        // this and is `Sync` says which thread that is.
+        // SAFETY: only the owner writes the value, and the caller is the owner: as for a `Cell`,
+        // the type that contains this and is `Sync` says which thread that is.
         unsafe { *self.0.get() }
     }
 
@@ -32,7 +32,7 @@ impl<T: Word> RelaxedCell<T> {
         unsafe { T::store(self.0.get(), value) };
     }
 
-    /// Owner: sets it and returns what it was.
+    /// Owner. Returns the former value.
     #[inline(always)]
     pub fn replace(&self, value: T) -> T {
         let old = self.get();
@@ -48,7 +48,7 @@ impl<T: Word> RelaxedCell<T> {
     }
 }
 
-/// What a [`RelaxedCell`] can hold: something that the processor reads and writes at once.
+/// A value that a [`RelaxedCell`] can hold: the processor reads and writes it in one access.
 pub trait Word: Copy {
     /// Relaxed.
     ///
@@ -63,7 +63,7 @@ pub trait Word: Copy {
     unsafe fn store(to: *mut Self, value: Self);
 }
 
-/// Makes a type a `Word`: this atomic has its size and alignment.
+/// Makes `$t` a `Word`. `$atomic` has the size and alignment of `$t`.
 #[macro_export]
 macro_rules! word {
     ([$($of:ident)?] $t:ty, $atomic:ty) => {

@@ -1,25 +1,22 @@
-//! libgosched: Go's scheduler as a C library. `include/gosched.h`, which is
-//! generated from [`capi`], is its interface; `libgosched.so` exports that and
-//! nothing else.
+//! libgosched: Go's scheduler as a C library. Its interface is `include/gosched.h`, which is
+//! generated from [`capi`]; `libgosched.so` exports nothing else.
 //!
-//! `lib/` links it. A Rust program may depend on this crate instead and call [`capi`]. Its allocator
-//! stays its own, and then goroutines are not preempted by a signal, unless it asks for one or
-//! enables the feature `allocator`, which makes the library's heap its allocator.
+//! `lib/` links the library. A Rust program may depend on this crate instead and call [`capi`]. The
+//! program keeps its own allocator; then no signal preempts goroutines, unless the program asks for
+//! a signal, or makes the library's heap its allocator by the feature `allocator`.
 //!
 //! # The rooms
 //!
 //! A room calls only those below it.
 //!
-//! - [`capi`], the C ABI: a file for each section of the header. Each function
-//!   checks what it was given, calls a room below and turns the answer into an
-//!   errno.
-//! - `chan`, `sync` and `time`, what goroutines block on: channels and select;
-//!   mutex, rwmutex, cond, waitgroup, semaphore and once; sleeping, timers and
-//!   tickers. All of it blocks by `sched::core::park`, and so works from
-//!   plain threads too, with deadlines and with cancelling.
-//! - `io`, files that goroutines wait for: sockets, pipes and their like, by the poller;
-//!   files on disks and names of hosts, by threads. Its `README.md` states how a
-//!   number may be closed and come back.
+//! - [`capi`], the C ABI: a file for each section of the header. Each function checks its
+//!   arguments, calls a room below and turns the answer into an errno value.
+//! - `chan`, `sync` and `time`, what goroutines block on: channels and select; mutex, rwmutex,
+//!   cond, waitgroup, semaphore and once; sleeping, timers and tickers. They block by
+//!   `sched::core::park`, so they work from plain threads too, with deadlines and with cancelling.
+//! - `io`, files that goroutines wait for: sockets, pipes and their like, by the poller; files on
+//!   disks and names of hosts, by threads. Its `README.md` says what happens when a file is closed
+//!   and its number comes back.
 //! - `sched`, the scheduler: goroutines (G), threads (M), the right to run
 //!   goroutines (P) and what the P's of a NUMA node share (Node). It
 //!   has five rooms of its own, `lifecycle`, `services`, `core`, `types` and `prim`; its
@@ -40,9 +37,9 @@
 //!    it to the private queue of the P that the caller runs on (`sched::lifecycle::spawn`).
 //! 2. If a P is idle and no M looks for work, a thread is woken to do so
 //!    (`sched::prim::idle`, `sched::core::start`).
-//! 3. Some M takes the record out of a queue or steals it (`sched::core::order`, `sched::core::steal`),
-//!    gives it a descriptor with a warm stack (`sched::core::stacks`), maybe those of a
-//!    goroutine that has just ended, and switches to it (`arch`).
+//! 3. Some M takes the record out of a queue or steals it (`sched::core::order`,
+//!    `sched::core::steal`), gives it a descriptor with a warm stack (`sched::core::stacks`), maybe
+//!    those of a goroutine that has just ended, and switches to it (`arch`).
 //! 4. To block, the goroutine puts a waiter, on its own stack, into the queue of a channel or
 //!    mutex and parks (`sched::core::park`): its M switches to the next goroutine of
 //!    the P, which releases the object's lock.
@@ -66,16 +63,16 @@ mod stack;
 mod sync;
 mod time;
 
-/// Called when the library is loaded: from then on the child of a fork finds every lock free. The first call would be
-/// too late, because another thread may fork during it.
+/// Called when the library is loaded, so that the child of a fork finds every lock free. The
+/// program's first call would be too late: another thread may fork during that call.
 extern "C" fn on_load() {
     sched::lifecycle::init::on_load();
     io::on_load();
 }
 
-/// The loader calls the functions in this section. `gs_init` refers to it, so that a program that links the static
-/// library has it too. Its priority is the first of all, because a constructor of such a program may start the runtime,
-/// wait for a file, or fork.
+/// The loader calls the functions in this section. `gs_init` refers to this static, so that a
+/// program with the static library has it too. Its priority is the highest, because a constructor
+/// of such a program may start the runtime, wait for a file, or fork.
 #[used]
 #[unsafe(link_section = ".init_array.00000")]
 pub(crate) static ON_LOAD: extern "C" fn() = on_load;

@@ -1,6 +1,7 @@
-//! Notices for AddressSanitizer and LeakSanitizer, if the program is built with them. The first must know which stack a
-//! thread is on, or it takes a C++ exception on a goroutine's stack for a mistake. The second must know all stacks, or
-//! it takes for a leak what only a goroutine that waits has a pointer to. `sanitizer/common_interface_defs.h` and
+//! Notices for AddressSanitizer and LeakSanitizer, if the program is built with them.
+//! AddressSanitizer must know which stack a thread is on, or it reports C++ exceptions on a
+//! goroutine's stack as errors. LeakSanitizer must know all stacks, or it reports memory as leaked
+//! to which only a waiting goroutine has a pointer. `sanitizer/common_interface_defs.h` and
 //! `sanitizer/lsan_interface.h` describe the functions.
 
 use core::ffi::{CStr, c_void};
@@ -42,11 +43,11 @@ pub fn is_on() -> bool {
     ON.load(Ordering::Relaxed)
 }
 
-/// Where a context's stack is: its lowest address and its size.
+/// A context's stack: lowest address, and size in bytes.
 pub type Bounds = (usize, usize);
 
-/// The running context is about to switch to the stack `to`. Returns what the context must pass to [`arrived`] when it
-/// resumes. `for_ever`: it never will.
+/// Announces that the running context is about to switch to the stack `to`. Returns the value that
+/// the context must pass to [`arrived`] when it resumes. `for_ever`: the context never resumes.
 #[cold]
 pub fn leaving(to: Bounds, for_ever: bool) -> *mut c_void {
     let mut saved = ptr::null_mut();
@@ -59,7 +60,8 @@ pub fn leaving(to: Bounds, for_ever: bool) -> *mut c_void {
     saved
 }
 
-/// A switch has resumed the running context. `saved`: what [`leaving`] gave it; null when the context begins.
+/// Announces that a switch has resumed the running context. `saved`: the context's value of
+/// [`leaving`]; null when the context begins.
 #[cold]
 pub fn arrived(saved: *mut c_void) {
     // SAFETY: as in `leaving`.
@@ -69,7 +71,7 @@ pub fn arrived(saved: *mut c_void) {
     }
 }
 
-/// The frames in this range are gone without having returned.
+/// Announces that the frames in this range are gone without having returned.
 #[cold]
 pub fn abandon((lo, size): Bounds) {
     // SAFETY: as in `leaving`.
@@ -79,8 +81,9 @@ pub fn abandon((lo, size): Bounds) {
     }
 }
 
-/// LeakSanitizer searches these stacks for pointers, until [`forget`]. All of their bytes can be read. (That of gcc 12
-/// takes some 0.5 ms for each stack at the end of the program, since it reads `/proc/self/maps` each time.)
+/// Has LeakSanitizer search these stacks, which are readable as a whole, for pointers until
+/// [`forget`]. (gcc 12's takes about 0.5 ms for each stack at the end of the program, because it
+/// reads `/proc/self/maps` each time.)
 pub fn search(stacks: impl Iterator<Item = Bounds>) {
     for_leaks(&SEARCH, stacks);
 }
@@ -97,6 +100,7 @@ fn for_leaks(f: &AtomicPtr<c_void>, stacks: impl Iterator<Item = Bounds>) {
     }
     // SAFETY: `find_by_name` has found the function, and this is its type.
     let f: Range = unsafe { transmute(f) };
-    // SAFETY: as said for `search`, and each stack is passed to the second function as to the first.
+    // SAFETY: the stacks are readable, as `search` says, and `forget` gets the ranges that `search`
+    // got.
     stacks.for_each(|(lo, size)| unsafe { f(lo as *const c_void, size) });
 }

@@ -1,6 +1,6 @@
-//! Notices for ThreadSanitizer, which sees a goroutine as a fiber: a context with a stack of its own that runs on one
-//! thread after another. Only in a library that is built with the sanitizer (`--cfg gosched_tsan`, see tools/tsan);
-//! otherwise these functions do nothing.
+//! Notices for ThreadSanitizer, to which a goroutine is a fiber: a context with a stack of its own
+//! that runs on one thread after another. Without `--cfg gosched_tsan` (see tools/tsan) these
+//! functions do nothing.
 
 #[cfg(gosched_tsan)]
 mod notices {
@@ -14,7 +14,8 @@ mod notices {
         fn __tsan_switch_to_fiber(fiber: *mut c_void, flags: u32);
     }
 
-    /// The sanitizer's fiber for a goroutine, or for a thread's own stack. All bytes zero: none yet.
+    /// The sanitizer's fiber for a goroutine, or for a thread's own stack. All bytes zero: none
+    /// yet.
     pub struct Fiber(Cell<*mut c_void>);
 
     impl Fiber {
@@ -22,14 +23,14 @@ mod notices {
             Fiber(Cell::new(core::ptr::null_mut()))
         }
 
-        /// The fiber of the calling thread's own stack.
+        /// Makes this the fiber of the calling thread's own stack.
         pub fn bind_to_thread(&self) {
             // SAFETY: no preconditions.
             self.0.set(unsafe { __tsan_get_current_fiber() });
         }
 
-        /// A function begins on an empty stack: the calls that have ended there without
-        /// returning are forgotten.
+        /// Forgets the calls that have ended on this stack without returning: a function begins on
+        /// the empty stack.
         pub fn begin_anew(&self) {
             // SAFETY: the fiber was made here, and doesn't run, because its stack is empty.
             unsafe {
@@ -40,8 +41,8 @@ mod notices {
             }
         }
 
-        /// The thread is about to switch to this fiber. Everything that was done on this thread before comes before
-        /// everything that the fiber does.
+        /// Announces a switch of the thread to this fiber: everything that the thread has done
+        /// happens before everything that the fiber does next.
         #[inline(always)]
         pub fn switch_to(&self) {
             // SAFETY: the fiber is at rest, and only the caller resumes it.

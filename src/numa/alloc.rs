@@ -3,7 +3,7 @@
 use super::Topology;
 use crate::os::mem;
 
-/// Where memory comes from.
+/// The nodes that memory comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Policy {
     /// The node with this number in the topology, while it has memory.
@@ -12,8 +12,8 @@ pub enum Policy {
     Stripe,
 }
 
-/// Zeroed memory. `None`: there is no address space. On a synthetic machine, or with one node, a page comes from the
-/// node that first touches it.
+/// Zeroed memory. `None`: there is no address space. On a synthetic machine, or with one node, a
+/// page comes from the node that first touches it.
 pub fn alloc(topology: &Topology, size: usize, policy: Policy) -> Option<usize> {
     let at = mem::map(size)?;
     if topology.is_real {
@@ -30,7 +30,7 @@ pub fn alloc(topology: &Topology, size: usize, policy: Policy) -> Option<usize> 
     Some(at)
 }
 
-/// Gives back what [`alloc`] gave for the same size.
+/// Frees memory that [`alloc`] has returned for this size.
 ///
 /// # Safety
 /// [`alloc`] gave the memory, and nothing uses it any more.

@@ -1,5 +1,5 @@
-//! What the machine looks like: NUMA nodes, their CPUs, their distances; and
-//! which P belongs to which node. The topology may be synthetic.
+//! The topology of the machine, real or synthetic: NUMA nodes, their CPUs and distances; and the
+//! node of each P.
 
 mod alloc;
 
@@ -12,16 +12,16 @@ use hwlocality::topology::builder::BuildFlags;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// What hwloc and Linux call the distance of a node to itself.
+/// The distance of a node from itself, in hwloc and Linux.
 const LOCAL_DISTANCE: u64 = 10;
 /// The distance of two nodes when the machine doesn't say.
 const REMOTE_DISTANCE: u64 = 20;
 
-/// The most CPUs of a synthetic machine. hwloc takes seconds to build a larger one, or doesn't come to an end.
+/// The most CPUs of a synthetic machine. For larger ones hwloc takes seconds, or never returns.
 const MOST_CPUS: usize = 4096;
 
-/// How many CPUs a machine in hwloc's notation has: the product of the counts of its levels, such as `core:2` or `2`.
-/// What stands in brackets is a level's attributes. `None`: too many to be counted.
+/// Number of CPUs of a machine in hwloc's notation: the product of the counts of its levels, such
+/// as `core:2` or `2`. Brackets hold a level's attributes. `None`: too many to be counted.
 fn cpus_described(description: &str) -> Option<usize> {
     let outside = description.split('(').filter_map(|s| s.rsplit(')').next());
     let counts =
@@ -33,9 +33,9 @@ fn cpus_described(description: &str) -> Option<usize> {
 /// One NUMA node with CPUs that this process may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NumaNode {
-    /// The number the operating system gives it.
+    /// The operating system's number of the node.
     pub os_index: usize,
-    /// The CPUs of it that the process may use, ascending.
+    /// The node's CPUs that the process may use, ascending.
     pub cpus: Vec<usize>,
 }
 
@@ -45,7 +45,7 @@ pub struct Topology {
     pub nodes: Vec<NumaNode>,
     /// `distances[a][b]`, in the operating system's scale: 10 is local.
     pub distances: Vec<Vec<u64>>,
-    /// It is this machine's: threads and memory can be bound to its nodes.
+    /// Not synthetic: threads and memory can be bound to the nodes.
     pub is_real: bool,
 }
 
@@ -67,8 +67,8 @@ impl Topology {
         Topology { nodes: vec![node], distances: vec![vec![LOCAL_DISTANCE]], is_real: false }
     }
 
-    /// `None`: there is only one node. Then hwloc isn't asked, because its plugins load dozens of libraries (X11,
-    /// OpenCL, C++) into the process.
+    /// This machine's topology. `None`: there is only one node. Then hwloc isn't asked, because its
+    /// plugins load dozens of libraries (X11, OpenCL, C++) into the process.
     fn real() -> Option<Topology> {
         if cpu::one_node() { None } else { Topology::by_hwloc() }
     }
@@ -119,8 +119,8 @@ impl Topology {
         t
     }
 
-    /// Reorders the nodes (`order[new] = old`). Processes that all filled the first node first would overload it, so
-    /// each has an order of its own. seed: N10
+    /// Reorders the nodes (`order[new] = old`). Processes that all filled the first node first
+    /// would overload it, so each has an order of its own. seed: N10
     pub fn reorder(&mut self, order: &[usize]) {
         self.nodes = order.iter().map(|&i| self.nodes[i].clone()).collect();
         self.distances =
@@ -132,8 +132,8 @@ impl Topology {
         self.nodes.iter().map(|n| n.cpus.len()).sum()
     }
 
-    /// The node of P number `p` out of `count`. Up to one P for each CPU the
-    /// nodes are filled one after the other; more P's are spread in proportion.
+    /// The node of P number `p` of `count` P's. With at most one P for each CPU, the nodes are
+    /// filled one after the other; more P's are spread in proportion.
     pub fn node_of_p(&self, p: usize, count: usize) -> usize {
         let cpus = self.cpus();
         let cpu = if count <= cpus { p } else { p * cpus / count };
@@ -162,9 +162,9 @@ impl Topology {
     }
 }
 
-/// What hwloc has found in this process, kept until the process ends. hwloc loads plugins each time
-/// it is asked. In the child of a fork the loader's lock may be stuck, because a thread of the parent
-/// had it: the child uses what the parent has found.
+/// An answer of hwloc, kept until the process ends, because hwloc loads plugins each time. The
+/// child of a fork uses the parent's answers: its loader's lock may be stuck, held by a thread of
+/// the parent.
 struct Known {
     /// Empty: this machine.
     description: String,
@@ -190,7 +190,7 @@ impl Known {
         None
     }
 
-    /// What `ask` has found for the description, now or before. `None`: it has found nothing.
+    /// The answer of `ask` for the description, from now or before. `None`: it has found nothing.
     fn find_or(
         description: &str,
         ask: impl FnOnce() -> Option<Topology>,

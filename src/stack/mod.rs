@@ -24,23 +24,24 @@ use core::num::NonZeroUsize;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::collections::VecDeque;
 
-/// Bytes below each stack that fault. A frame of up to this size can't jump over them.
+/// Size of the guard below each stack, in bytes: a frame of up to this size can't jump over it.
 pub const GUARD: usize = 4 * PAGE;
-/// The largest stack that may be asked for.
+/// The largest stack that may be asked for, in bytes.
 pub const MAX: usize = 1 << 30;
-/// Bytes of a stack unless the user says otherwise, guard included.
+/// Default size of a stack in bytes, guard included.
 pub const DEFAULT: usize = 256 << 10;
-/// Log2 of the bytes of the smallest stack, guard included: 32 KiB is enough for a signal frame and a `printf`.
+/// Log2 of the bytes of the smallest stack, guard included: 32 KiB is enough for a signal frame and
+/// a `printf`.
 const MIN_CLASS: u32 = 15;
 /// Log2 of the bytes of the largest stack: [`MAX`] and its guard, rounded up.
 const MAX_CLASS: u32 = 31;
 const CLASSES: usize = (MAX_CLASS - MIN_CLASS + 1) as usize;
-/// How many stacks a slab has: the first slab of a class is small, later slabs are not.
+/// Stacks in the first slab of a class; later slabs are larger.
 const FIRST_SLAB: usize = 16;
 const LARGEST_SLAB: usize = 256;
 /// Free stacks of up to this size, in bytes, keep their memory for a while.
 const KEEP_WARM: usize = 1 << 20;
-/// This number of free stacks always keep their memory.
+/// Number of free stacks that always keep their memory.
 const FEW: usize = 128;
 
 /// A size class: stacks of one size.
@@ -79,11 +80,11 @@ pub struct Stack {
     /// The lowest byte of the reserved range: the guard's.
     base: NonZeroUsize,
     class: SizeClass,
-    /// The node whose pool it comes from, and the node where its memory is.
+    /// The node whose pool the stack comes from, and the node where its memory is.
     home: u16,
     node: u16,
-    /// 1: pages that are touched from now on come from `node` too. A number and no `bool`, so that all bytes zero are
-    /// the `None` of an `Option<Stack>`, which new descriptors need.
+    /// 1: pages that are touched from now on come from `node` too. Not a `bool`, so that all bytes
+    /// zero are the `None` of an `Option<Stack>`, which new descriptors need.
     rebound: u8,
 }
 
@@ -112,7 +113,7 @@ impl Stack {
         self.base.get() + self.class.size()
     }
 
-    /// The lowest byte that may be used, and how many there are.
+    /// The lowest byte that may be used, and the size in bytes.
     pub fn bounds(&self) -> (usize, usize) {
         (self.lo(), self.hi() - self.lo())
     }
@@ -134,12 +135,12 @@ impl Stack {
         StackKind::new(self.class, self.node)
     }
 
-    /// The node whose pool it comes from.
+    /// The node whose pool the stack comes from.
     pub fn home(&self) -> usize {
         self.home as usize
     }
 
-    /// The node where its memory is.
+    /// The node where the stack's memory is.
     #[inline(always)]
     pub fn node(&self) -> u16 {
         self.node
@@ -151,20 +152,20 @@ impl Stack {
     }
 }
 
-/// Counts free objects that keep memory, and how many of them were not needed lately. Objects that were not needed give
-/// their memory back, more and more slowly. Giving memory back and getting it again takes more than a microsecond.
-/// Without this count a program would pay that for each of thousands of goroutines that come and go.
+/// Counts free objects that keep memory, and those of them that were not needed lately. These give
+/// their memory back, more and more slowly. Giving memory back and getting it again takes more than
+/// 1 us, which a program would otherwise pay for each of thousands of goroutines that come and go.
 #[derive(Default)]
 pub struct Warm {
     len: AtomicUsize,
-    /// The least that `len` was since the last [`Warm::assess`].
+    /// The least value of `len` since the last [`Warm::assess`].
     least: AtomicUsize,
-    /// How many of the stacks that were not needed must still give their memory back.
+    /// Number of objects that must still give their memory back.
     surplus: AtomicUsize,
 }
 
 impl Warm {
-    /// How many free objects there are; may be old when it is read.
+    /// How many free objects there are; may be out of date at once.
     pub fn len(&self) -> usize {
         self.len.load(Ordering::Relaxed)
     }
@@ -178,13 +179,15 @@ impl Warm {
         self.least.fetch_min(left, Ordering::Relaxed);
     }
 
-    /// For sysmon: decides how many of the objects that were not needed since the last call give their memory back.
+    /// For sysmon: decides how many of the objects that were not needed since the last call give
+    /// their memory back.
     pub fn assess(&self) {
         let spare = self.least.swap(self.len(), Ordering::Relaxed).saturating_sub(FEW);
         self.surplus.store(spare / 4 + spare.min(64), Ordering::Relaxed);
     }
 
-    /// For sysmon: reserves up to `most` of the objects that must give their memory back, and returns how many.
+    /// For sysmon: reserves up to `most` of the objects that must give their memory back, and
+    /// returns how many.
     pub fn take_surplus(&self, most: usize) -> usize {
         let surplus = self.surplus.load(Ordering::Relaxed);
         let n = surplus.min(most);
@@ -192,7 +195,8 @@ impl Warm {
         n
     }
 
-    /// Whether there will be a surplus if no object is needed until the next call of [`Warm::assess`].
+    /// Whether there will be a surplus if no object is needed until the next call of
+    /// [`Warm::assess`].
     pub fn has_spare(&self) -> bool {
         self.len() > FEW
     }
@@ -200,10 +204,10 @@ impl Warm {
 
 /// Free stacks of one node and the slabs they come from.
 pub struct StackPool {
-    /// The node, and its number in the system if memory can be had from the node.
+    /// The node; and its number in the system, if memory can be bound to it.
     node: u16,
     memory: Option<usize>,
-    /// How many stacks have memory from another node for now, and how many may.
+    /// How many stacks have memory from another node, and how many may.
     rebound: AtomicUsize,
     most_rebound: usize,
     inner: Locked<StackPoolState>,
@@ -273,7 +277,8 @@ impl StackPool {
         self.inner.with(f)
     }
 
-    /// A stack of this class, the most recently freed first. `None`: there is no address space for another.
+    /// A stack of this class, the most recently freed first. `None`: there is no address space for
+    /// another.
     #[must_use]
     pub fn get(&self, class: SizeClass) -> Option<Stack> {
         self.with(|p| {
@@ -300,8 +305,8 @@ impl StackPool {
         self.with(|p| p.free[stack.class.index()].push_warm(stack));
     }
 
-    /// Takes back several stacks, and gives their memory to the system. The stacks stay usable and their guards armed.
-    /// Returns how many there were.
+    /// Takes back several stacks, and gives their memory to the system. The stacks stay usable and
+    /// their guards armed. Returns how many there were.
     ///
     /// # Safety
     /// As for [`StackPool::put`], for each of them.
@@ -328,7 +333,7 @@ impl StackPool {
         }
     }
 
-    /// Decides how many free stacks give their memory back: see [`Warm::assess`].
+    /// [`Warm::assess`] for the pool's free stacks.
     pub fn assess(&self) {
         self.with(|p| p.free.iter().for_each(|f| f.count.assess()));
     }
@@ -338,7 +343,8 @@ impl StackPool {
         self.with(|p| p.free.iter().any(|f| f.count.has_spare()))
     }
 
-    /// Gives the memory of up to `most` of these stacks back, least recently used first. Returns how many.
+    /// Gives the memory of up to `most` of these stacks back, least recently used first. Returns
+    /// how many.
     pub fn trim(&self, most: usize) -> usize {
         let coldest = || {
             self.with(|p| {
@@ -354,15 +360,16 @@ impl StackPool {
 }
 
 impl StackPool {
-    /// Moves the memory of a stack of this pool, from `from` up, to the node `node`, which is `os_node` for the system.
-    /// Addresses stay. Returns the moved stack, and how many pages had been touched.
+    /// Moves the memory of a stack of this pool, from `from` up, to the node `node`, which is
+    /// `os_node` for the system. Addresses stay. Returns the moved stack, and how many pages had
+    /// been touched.
     pub fn migrate(&self, stack: Stack, from: usize, node: u16, os_node: usize) -> (Stack, usize) {
         let pages = mem::move_to_node(from, stack.hi() - from, os_node);
         (self.bound_to(Stack { node, ..stack }, os_node), pages)
     }
 
-    /// Pages of the stack that are touched from now on come from its node, `os_node`. That takes two more mappings, of
-    /// which a process has a limited number.
+    /// Makes pages that are touched from now on come from the stack's node, `os_node`. Takes two
+    /// more mappings, of which a process has a limited number.
     fn bound_to(&self, stack: Stack, os_node: usize) -> Stack {
         let away = stack.node != self.node;
         let full = self.rebound.load(Ordering::Relaxed) >= self.most_rebound;
@@ -378,7 +385,8 @@ impl StackPool {
         Stack { rebound: u8::from(away), ..stack }
     }
 
-    /// A stack whose memory was moved to another node comes back without memory.
+    /// A stack that comes back to the pool: if its memory was moved to another node, without
+    /// memory.
     fn at_home(&self, stack: Stack) -> Stack {
         if stack.node != self.node {
             // SAFETY: a free stack, whose content nothing needs.
@@ -442,14 +450,14 @@ impl Drop for StackPool {
 /// How many guards are mappings, in the whole process.
 static MPROTECTED: AtomicUsize = AtomicUsize::new(0);
 static WARNED: AtomicBool = AtomicBool::new(false);
-/// Debugging: as on a kernel without `MADV_GUARD_INSTALL`, and how many guards
-/// may be mappings (0: a share of the kernel's limit).
+/// Debugging: whether to do without `MADV_GUARD_INSTALL`, and how many guards may be mappings (0: a
+/// share of the kernel's limit).
 static FORCE_MPROTECT: AtomicBool = AtomicBool::new(false);
 static BUDGET: AtomicUsize = AtomicUsize::new(0);
 
-/// At the start of a runtime: the settings of `GOSCHED_DEBUG` for guards. A budget of 0: what the kernel allows. The
-/// kernel's limit is in a file, which is read now: a later read would take a descriptor's number from a program that
-/// opens a file at that moment.
+/// Takes the settings of `GOSCHED_DEBUG` for guards, at the start of a runtime. `budget` 0: a share
+/// of the kernel's limit, which is read from a file now: a later read would use a descriptor, and
+/// so change the number that the program's own open gets at that moment.
 pub fn configure(force_mprotect: bool, budget: usize) {
     let budget = match budget {
         // A guard splits a mapping in two, and the host needs mappings as well.

@@ -4,7 +4,7 @@ use super::Stack;
 use crate::os;
 use std::io::Write;
 
-/// The longest report in bytes; what is longer is cut off. A goroutine's name has no limit.
+/// The longest report in bytes; longer reports are cut. A goroutine's name has no limit.
 const LONGEST: usize = 768;
 
 /// Reports which goroutine had a stack overflow and what to change, then ends the process.
@@ -30,7 +30,7 @@ fn write(
     let (lo, hi) = (stack.lo(), stack.hi());
     write!(to, "gosched: stack overflow: goroutine {id}")?;
     if !name.is_empty() {
-        // As it is: a name need not be UTF-8.
+        // Bytes, unchanged: a name need not be UTF-8.
         to.write_all(b" \"")?;
         to.write_all(name)?;
         to.write_all(b"\"")?;
