@@ -164,8 +164,8 @@ impl Mutex {
         }
     }
 
-    /// With the queue's lock held: takes the mutex if it is free; else sets `QUEUED`, and `STARVING` if
-    /// `AWAKE` if `awake`.
+    /// With the queue's lock held: takes the mutex if it is free; else sets `QUEUED`, and
+    /// `STARVING` if `starving`. Clears `AWAKE` if `awake`.
     #[must_use]
     fn take_or_queue(&self, awake: bool, starving: bool) -> bool {
         let mut s = self.state.load(Ordering::Relaxed);
