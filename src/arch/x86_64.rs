@@ -84,18 +84,18 @@
 //!   switch(&a, b, words)                               at rest, b = &Context of B
 //!     rsp, rbp, rbx, label 2 -> Context of A
 //!     a = &Context of A
-//!     Context of B -> modes, rbp, rbx, rsp
+//!     Context of B -> rsp, rbp, rbx, modes
 //!     jmp pc of B  ------ words: rdi, rsi, rdx ---->   label 2 (start, if B is new)
 //!                                                      calls A's commit, runs B
 //!   at rest                                            switch(&b, a, words)
 //!                                                        rsp, rbp, rbx, label 2 -> Context of B
 //!                                                        b = &Context of B
-//!                                                        Context of A -> modes, rbp, rbx, rsp
+//!                                                        Context of A -> rsp, rbp, rbx, modes
 //!   label 2        <---- words: rdi, rsi, rdx --------   jmp pc of A
 //!   calls B's commit, runs A                           at rest
 //! ```
 //!
-//! The context that resumes A need not be B, and need not run on the thread that A left.
+//! Another context than B may resume A, and on another thread.
 //!
 //! # A goroutine's beginning and end
 //!
@@ -176,8 +176,8 @@ impl FpControl {
     }
 }
 
-/// What a context that is left passes to the context that runs next. Only the caller knows the
-/// meaning.
+/// Three words that a context passes to the context that runs next. Only the callers of [`switch`]
+/// know the meaning.
 pub type Words = [usize; 3];
 
 /// Memory for a context's [`Context`], in the frame of the function that switches away.
@@ -709,8 +709,8 @@ pub unsafe extern "C" fn call_handler(
 
 // Thread-local storage.
 
-// One word, in the initial-exec model: its address takes no call. Only the two functions below know
-// the word, so no compiler keeps its address or value across a switch.
+// The thread-local word, in the initial-exec model: taking its address needs no call. Only the two
+// functions below know the word, so no compiler keeps its address or value across a switch.
 global_asm!(
     ".pushsection .tbss.gosched_m,\"awT\",@nobits",
     ".p2align 3",
@@ -875,7 +875,7 @@ pub fn prefetch(at: usize) {
     unsafe { _mm_prefetch::<_MM_HINT_T0>(at as *const i8) };
 }
 
-/// Prefetches the cache line of an address that will be written: takes it away from other CPUs.
+/// Prefetches the cache line of an address for a write: other CPUs lose their copies.
 #[inline(always)]
 pub fn prefetch_to_write(at: usize) {
     // SAFETY: the instruction never faults; a processor that doesn't know it does nothing.

@@ -129,7 +129,7 @@ pub struct gs_g_info {
     pub spawned_at: *const c_void,
     /// The id of the goroutine that spawned this one; 0: a plain thread or the library did.
     pub creator: u64,
-    /// What the goroutine waits for, in the words of Go's tracebacks ("chan receive", "sleep", "IO
+    /// The reason of the wait, in the words of Go's tracebacks ("chan receive", "sleep", "IO
     /// wait"): a static string; NULL: the state isn't GS_G_WAITING.
     pub wait_reason: *const c_char,
     /// When the wait or the announced system call began: a time as of gs_now, which may be some ms
@@ -319,7 +319,8 @@ pub extern "C" fn gs_preempt_check() {
     let _entered = Entered::new();
 }
 
-/// gs_preempt_check without the test that this header inlines there.
+/// Does what gs_preempt_check does, always by a call: before gs_preempt_check this header tests
+/// inline whether a call is needed.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_preempt_now() {
     let _entered = Entered::new();

@@ -48,8 +48,8 @@ pub trait Given: Grows {
     }
 }
 
-/// Copies a struct that the caller has filled in. `-EINVAL`: it is smaller than in the first
-/// release, or something is set that this version doesn't know.
+/// Copies a struct that the caller has filled in. `-EINVAL`: the struct is smaller than in the
+/// first release, or has a field set that this version doesn't know.
 ///
 /// # Safety
 /// `p` is null or points to as many bytes as its first word says.

@@ -93,11 +93,11 @@ pub const GS_CONFIG_COOPERATIVE: u32 = 1;
 /// is bound to the CPUs of one node: threads that the library has started, and threads that call
 /// gs_run, which get their affinity back when gs_run returns. (A thread in gs_run is bound to those
 /// CPUs of the node that its own affinity allows; if there are none, it is not bound.) Other
-/// threads of the program never are, those in gs_attach included. While a goroutine locks a thread
-/// (gs_lock_os_thread) the thread is not bound: it has the affinity that it came to gs_run with, or
-/// the process's. A child of fork(2) has that affinity, too. A thread that a goroutine starts by
-/// pthread_create(3), and a program that it starts by posix_spawn(3), system(3), vfork(2) or
-/// exec(3), inherits the binding: start these while the goroutine locks its thread, or give them
+/// threads of the program are never bound, nor are threads in gs_attach. While a goroutine locks a
+/// thread (gs_lock_os_thread) the thread is not bound: it has the affinity that it came to gs_run
+/// with, or the process's. A child of fork(2) has that affinity, too. A thread that a goroutine
+/// starts by pthread_create(3), and a program that it starts by posix_spawn(3), system(3), vfork(2)
+/// or exec(3), inherits the binding: start these while the goroutine locks its thread, or give them
 /// the CPUs of gs_numa_unbound_cpus. With libgosched-preload.so they have that affinity without
 /// more ado. Environment: GOSCHED_BIND=0.
 pub const GS_CONFIG_UNBOUND: u32 = 2;

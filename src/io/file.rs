@@ -58,8 +58,8 @@ mod origin {
     pub const UNKNOWN: u8 = 0;
     /// This library has made the file, so it doesn't block.
     pub const MADE: u8 = 1;
-    /// The user has made the file and adopted it (`gs_adopt`). The user may have closed it without
-    /// `gs_close`, and only poll another file with its number. So polls ask the kernel.
+    /// The user has made the file and adopted it (`gs_adopt`). After a close(2) without `gs_close`
+    /// the number may be another file, so polls ask the kernel.
     pub const ADOPTED: u8 = 2;
 }
 
@@ -85,7 +85,7 @@ pub fn verify_again() {
     TO_VERIFY.store(true, Ordering::Relaxed);
 }
 
-/// What the library knows of a descriptor's number. All bytes zero: nothing.
+/// The library's knowledge of a descriptor's number. All bytes zero: none.
 #[repr(C, align(128))]
 pub struct File {
     state: AtomicU64,
@@ -126,9 +126,9 @@ pub struct File {
 enum Verified {
     /// Verified: no goroutine has waited since.
     Yes = 0,
-    /// A goroutine has begun to wait.
+    /// Not verified: a goroutine has begun to wait.
     No = 1,
-    /// The goroutine still waited at sysmon's last check.
+    /// Not verified, and the goroutine still waited at sysmon's last check.
     Overdue = 2,
 }
 
@@ -173,7 +173,7 @@ impl Drop for Use<'_> {
 enum Reason {
     /// The file is closed.
     Closed,
-    /// They are to try again.
+    /// The waiters try again.
     TryAgain,
 }
 
@@ -247,7 +247,7 @@ impl File {
         self.short.load(Ordering::Relaxed) == shortness::SHUT
     }
 
-    /// A read has given less than there was room for. `seen`: the counts before the read.
+    /// Notes a short read. `seen`: the counts before the read.
     pub fn was_short(&self, fd: i32, seen: EventCounts) {
         if self.short.load(Ordering::Relaxed) == shortness::UNKNOWN {
             let known = match socket::is_tcp(fd) {
@@ -600,7 +600,7 @@ impl Lists {
         }
     }
 
-    /// They are to try again.
+    /// The waiters try again.
     pub fn wake_to_try_again(self) {
         self.wake(Reason::TryAgain);
     }

@@ -565,7 +565,7 @@ pub fn adopt(fd: i32) -> Result<(), i32> {
     if table::get(fd)?.adopt(kind) { Ok(()) } else { Err(-libc::EBUSY) }
 }
 
-/// The library has made a file, which doesn't block.
+/// Notes that the library has made a file, which doesn't block.
 pub fn made(fd: i32, kind: FileKind) {
     if let Ok(file) = table::get(fd) {
         file.made(kind);

@@ -18,7 +18,7 @@ pub const SIDES: [Side; 2] = [Side::Read, Side::Write];
 /// Number of events on each side.
 pub type EventCounts = [u32; 2];
 
-/// What an operation waits for.
+/// The condition for which an operation waits.
 #[derive(Clone, Copy)]
 pub struct Want {
     pub side: Side,

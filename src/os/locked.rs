@@ -63,7 +63,7 @@ impl<T> Locked<T> {
     /// Makes the lock free, whether a thread held it or not.
     ///
     /// # Safety
-    /// As for [`SpinLock::reset`], and no such thread was in the middle of a change.
+    /// As for [`SpinLock::reset`], and no thread was changing the value.
     pub unsafe fn reset(&self) {
         // SAFETY: as the caller says.
         unsafe { self.lock.reset() };

@@ -73,7 +73,7 @@ fn set_policy(at: usize, len: usize, policy: i32, nodes: impl Iterator<Item = us
     for node in nodes.filter(|&n| n < NODES) {
         mask[node / 64] |= 1 << (node % 64);
     }
-    // One more than there are bits, because the kernel subtracts one.
+    // The number of bits plus one, because the kernel subtracts one.
     let bits = NODES + 1;
     // SAFETY: no content of the range changes; the mask is readable. A node without memory, or a
     // filter, means an error, and then the memory comes from the default node.

@@ -26,7 +26,7 @@ struct Own {
     /// Number of threads that are being started: the kernel may count them, but `list` doesn't have
     /// them yet.
     starting: usize,
-    /// All other threads: pthread_self(3) and the kernel's number.
+    /// All other threads of the library: pthread_self(3) and the kernel's number.
     list: Vec<(libc::pthread_t, i32)>,
 }
 

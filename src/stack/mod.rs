@@ -118,9 +118,9 @@ impl Stack {
         (self.lo(), self.hi() - self.lo())
     }
 
-    /// Where the first frame begins, 16-byte aligned. It differs by up to 1 KiB
-    /// from stack to stack: with all first frames at the same offset in a page
-    /// a thousand goroutines would share a few lines of the cache.
+    /// Upper end of the first frame, 16-byte aligned. The offset in the page differs by up to 1 KiB
+    /// from stack to stack: with equal offsets a thousand goroutines would share a few lines of the
+    /// cache.
     pub fn top(&self) -> usize {
         let colour = (self.base.get() >> self.class.0) & 15;
         self.hi() - 64 - colour * 64

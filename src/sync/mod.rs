@@ -28,9 +28,9 @@ use core::sync::atomic::{AtomicU32, Ordering};
 /// Rounds of spinning before a caller of a lock queues, as in Go.
 const SPINS: u32 = 4;
 
-/// Calls `once` a few times, in case the lock's owner is about to unlock it on another P. False:
-/// `once` has never returned true, or spinning is useless, because a bit of `hopeless` is set in
-/// the lock's state or other work waits.
+/// Calls `once` up to [`SPINS`] rounds, in case the lock's owner is about to unlock it on another
+/// P. False: `once` has not returned true, or spinning is useless: a bit of `hopeless` is set in
+/// the lock's state, or other work waits.
 fn spin(state: &AtomicU32, hopeless: u32, once: impl Fn() -> bool) -> bool {
     if !order::may_spin() {
         return false;
