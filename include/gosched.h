@@ -83,18 +83,17 @@ struct sockaddr;
 
 /**
  * A deadline: wait without end. With any other deadline a wait needs memory for a timer. If there
- * is none, the function doesn't wait and returns -ENOMEM; otherwise the effect is that of
- * -ETIMEDOUT.
+ * is no memory, the function doesn't wait and returns -ENOMEM, with the effect of -ETIMEDOUT.
  */
 #define GS_FOREVER (-INT64_C(1))
 
 /**
- * A deadline: never wait; what can't be done at once fails with -EAGAIN.
+ * A deadline: never wait. If the call can't be done at once it fails with -EAGAIN.
  */
 #define GS_NOWAIT (INT64_C(0))
 
 /**
- * GOMAXPROCS is at most this.
+ * The largest GOMAXPROCS.
  */
 #define GS_MAX_PROCS (1024)
 
@@ -110,31 +109,32 @@ struct sockaddr;
  * touches it. Without this flag, on a machine with several nodes, each thread that runs goroutines
  * is bound to the CPUs of one node: threads that the library has started, and threads that call
  * gs_run, which get their affinity back when gs_run returns. (A thread in gs_run is bound to those
- * CPUs of the node that its own affinity allows; if there are none, it is not bound.) Other threads
- * of the program never are, those in gs_attach included. While a goroutine locks a thread (gs_lock_os_thread) the thread is not
- * bound: it has the affinity that it came to gs_run with, or the process's. A child of fork(2) has
- * that affinity, too. A thread that a goroutine starts by pthread_create(3), and a program that it
- * starts by posix_spawn(3), system(3), vfork(2) or exec(3), inherits the binding: start these while
- * the goroutine locks its thread, or give them the CPUs of gs_numa_unbound_cpus. With
- * libgosched-preload.so they have that affinity without more ado. Environment: GOSCHED_BIND=0.
+ * CPUs of the node that its own affinity allows; if there are none, it is not bound.) Other
+ * threads of the program are never bound, nor are threads in gs_attach. While a goroutine locks a
+ * thread (gs_lock_os_thread) the thread is not bound: it has the affinity that it came to gs_run
+ * with, or the process's. A child of fork(2) has that affinity, too. A thread that a goroutine
+ * starts by pthread_create(3), and a program that it starts by posix_spawn(3), system(3), vfork(2)
+ * or exec(3), inherits the binding: start these while the goroutine locks its thread, or give them
+ * the CPUs of gs_numa_unbound_cpus. With libgosched-preload.so they have that affinity without
+ * more ado. Environment: GOSCHED_BIND=0.
  */
 #define GS_CONFIG_UNBOUND (UINT32_C(2))
 
 /**
- * gs_config.flags: threads that call gs_run are never bound, because they start threads or programs
- * that must be able to use all CPUs (gs_numa_unbound_cpus and libgosched-preload.so serve that too,
- * also on the library's threads). On a thread that is not bound goroutines may run on another node
- * than their own. Concerns machines with several nodes.
+ * gs_config.flags: threads that call gs_run are never bound, because they start threads or
+ * programs that must be able to use all CPUs (gs_numa_unbound_cpus and libgosched-preload.so serve
+ * that too, also on the library's threads). On a thread that is not bound goroutines may run on
+ * another node than their own. Concerns machines with several nodes.
  */
 #define GS_CONFIG_KEEP_AFFINITY (UINT32_C(4))
 
 /**
  * After its first run the goroutine stays on one OS thread, so that thread-local variables of the
- * code it runs are safe. Other goroutines run on the thread too: while one of them computes
- * without calling the library, the pinned goroutine waits (gs_lock_os_thread keeps the others
+ * code it runs are safe. Other goroutines run on the thread too, and the pinned goroutine waits
+ * while one of them computes without calling the library (gs_lock_os_thread keeps the others
  * away). A goroutine that isn't pinned leaves the thread before an announced call
- * (gs_entersyscall, gs_blocking). So pinned goroutines wait for an announced call only if another
- * pinned goroutine makes it, but for any blocking call that isn't announced.
+ * (gs_entersyscall, gs_blocking). So a pinned goroutine waits for announced calls of pinned
+ * goroutines, and for all blocking calls that aren't announced.
  */
 #define GS_SPAWN_PINNED (UINT32_C(1))
 
@@ -170,8 +170,8 @@ struct sockaddr;
 #define GS_PRIO_NORMAL (0)
 
 /**
- * Runs when no goroutine of normal priority waits on its node, and otherwise in a small share of
- * the scheduling decisions, so that it doesn't starve.
+ * Runs when no goroutine of normal priority waits on its node; otherwise in a small share of the
+ * scheduling decisions, so as not to starve.
  */
 #define GS_PRIO_LOW (-1)
 
@@ -237,12 +237,12 @@ struct sockaddr;
 #define GS_NUMA_LOCAL (-1)
 
 /**
- * gs_numa_alloc: memory of all nodes in turn, page by page: for data that all nodes use alike.
+ * gs_numa_alloc: pages from all nodes in turn, for data that all nodes use alike.
  */
 #define GS_NUMA_STRIPE (-2)
 
 /**
- * Elements of gs_stats.run_waits.
+ * Number of elements of gs_stats.run_waits.
  */
 #define GS_RUN_WAITS (20)
 
@@ -257,16 +257,16 @@ typedef struct gs_chan gs_chan;
 typedef struct gs_g gs_g;
 
 /**
- * A gang: goroutines that exchange messages, or wait for each other, all the time. They run at the
- * same time, each on a P of its own (on one NUMA node if that has enough), for a time slice at a
- * stretch. Then all others have their turn.
+ * A gang: goroutines that exchange messages, or wait for each other, all the time. Its members run
+ * at the same time, each on a P of its own (on one NUMA node if that has enough), for one time
+ * slice. Then all other goroutines have their turn.
  *
  * In its turn a gang has as many P's as it has members; if there are fewer P's than members, the
  * gang has all P's, for several slices. A P whose member has to wait is lent to other goroutines
  * after a while, and taken back when a member becomes ready. The other goroutines' turn lasts
  * until each of them has run once; meanwhile members run on P's that have nothing else to do. A
- * gang pays off when its members exchange messages many times in a slice (gs_config.time_slice_ns)
- * and others want their P's.
+ * gang pays off if its members exchange messages many times in a slice (gs_config.time_slice_ns)
+ * while other goroutines want their P's.
  */
 typedef struct gs_gang gs_gang;
 
@@ -281,9 +281,8 @@ typedef struct gs_timer gs_timer;
 typedef struct gs_workers gs_workers;
 
 /**
- * What gs_init starts the runtime with. A field that is 0 or NULL is taken from its environment
- * variable; if that isn't set, it has its default. Use GS_CONFIG_INIT, or zero all bytes and set
- * size.
+ * Settings for gs_init. A field that is 0 or NULL is taken from its environment variable, or else
+ * has its default. Use GS_CONFIG_INIT, or zero all bytes and set size.
  */
 typedef struct gs_config {
     /**
@@ -319,16 +318,16 @@ typedef struct gs_config {
      */
     uint64_t time_slice_ns;
     /**
-     * GS_CONFIG_COOPERATIVE, GS_CONFIG_UNBOUND, GS_CONFIG_KEEP_AFFINITY, several of them or 0.
+     * GS_CONFIG_COOPERATIVE, GS_CONFIG_UNBOUND, GS_CONFIG_KEEP_AFFINITY, or'ed; or 0.
      */
     uint32_t flags;
     /**
      * The signal that preempts. 0: SIGURG, which programs ignore by default; -1: none. If another
      * process or thread sends the signal, the library calls the host's handler for it, if that was
-     * installed before the start. System calls are then restarted even if the handler was installed
-     * without SA_RESTART. The signal may interrupt a goroutine's system call that the kernel doesn't
-     * restart (nanosleep, poll), which then fails with EINTR, as with any signal. Environment:
-     * GOSCHED_PREEMPT_SIGNAL, where 0 means none.
+     * installed before the start. System calls are then restarted even if the handler was
+     * installed without SA_RESTART. The signal may interrupt a goroutine's system call that the
+     * kernel doesn't restart (nanosleep, poll), which then fails with EINTR, as with any signal.
+     * Environment: GOSCHED_PREEMPT_SIGNAL, where 0 means none.
      */
     int32_t preempt_signal;
 } gs_config;
@@ -339,7 +338,7 @@ typedef struct gs_config {
 typedef void (*gs_fn)(void *arg);
 
 /**
- * The time until which a call waits at most, in ns on CLOCK_MONOTONIC, as gs_now() gives it; or
+ * The time at which a call stops waiting: ns on CLOCK_MONOTONIC, as gs_now() returns, or
  * GS_FOREVER or GS_NOWAIT.
  */
 typedef int64_t gs_deadline;
@@ -350,7 +349,7 @@ typedef int64_t gs_deadline;
 typedef int64_t gs_duration;
 
 /**
- * How to spawn a goroutine. Start from GS_SPAWN_OPTS_INIT: node 0 is a node.
+ * Options of gs_spawn_with. Start from GS_SPAWN_OPTS_INIT, not from zeros: node 0 is a node.
  */
 typedef struct gs_spawn_opts {
     /**
@@ -371,7 +370,7 @@ typedef struct gs_spawn_opts {
      */
     int priority;
     /**
-     * The NUMA node that it starts on, by this process's numbering; -1: any.
+     * The NUMA node that the goroutine starts on, by this process's numbering; -1: any.
      */
     int node;
     /**
@@ -383,17 +382,18 @@ typedef struct gs_spawn_opts {
      */
     uint32_t reserved;
     /**
-     * What gs_data(g) gives from the start.
+     * The first value of gs_data(g).
      */
     void *data;
     /**
-     * The group on whose threads it begins, with GS_SPAWN_PINNED, GS_PRIO_NORMAL and node -1; or NULL.
+     * The group whose threads run the goroutine, with GS_SPAWN_PINNED, GS_PRIO_NORMAL and node -1;
+     * or NULL.
      */
     struct gs_workers *workers;
 } gs_spawn_opts;
 
 /**
- * A key of goroutine-local values. No key is 0.
+ * A key of goroutine-local values; never 0.
  */
 typedef uint32_t gs_key;
 
@@ -406,7 +406,7 @@ typedef struct gs_case {
      */
     struct gs_chan *ch;
     /**
-     * GS_SEND: the element to send. GS_RECV: where to put the element received; NULL drops it.
+     * GS_SEND: the element to send. GS_RECV: where to put the received element; NULL: drop it.
      */
     void *elem;
     /**
@@ -414,14 +414,14 @@ typedef struct gs_case {
      */
     int op;
     /**
-     * Set if this case is chosen: 0, or -EPIPE if the channel is closed.
+     * Written if this case is chosen: 0, or -EPIPE: the channel is closed.
      */
     int result;
 } gs_case;
 
 /**
- * A mutex, with the normal and the starvation mode of Go's. It is not tied to
- * a goroutine: any may unlock it. All bytes zero: unlocked. Go's sync.Mutex.
+ * A mutex, with the normal and the starvation mode of Go's. No goroutine owns it: any may unlock
+ * it. All bytes zero: unlocked. Go's sync.Mutex.
  */
 typedef struct gs_mutex {
     uint64_t opaque[4];
@@ -476,83 +476,83 @@ typedef struct gs_g_info {
      */
     int state;
     /**
-     * The NUMA node where it last ran.
+     * The NUMA node where the goroutine last ran.
      */
     int node;
     /**
-     * Its stack: the lowest address, and the address after the highest. NULL: it has no stack yet,
-     * only its argument.
+     * The goroutine's stack: the lowest address, and the address after the highest. NULL: the
+     * goroutine has no stack yet, only its argument.
      */
     void *stack_lo;
     void *stack_hi;
     /**
-     * Its stack pointer: what it uses is from here up.
+     * The goroutine's stack pointer: the stack is in use from here up.
      */
     void *sp;
     /**
-     * The registers (ucontext_t *) of a goroutine that a signal has stopped, in the middle of what
-     * it did or of a system call. NULL: the goroutine is at rest, and its callee-saved registers
-     * are on its stack, above sp.
+     * The registers (ucontext_t *) of a goroutine that a signal has stopped, at any instruction or
+     * in a system call. NULL: the goroutine is at rest, and its callee-saved registers are on its
+     * stack, above sp.
      */
     const void *regs;
     /**
-     * The argument of its function.
+     * The argument of the goroutine's function.
      */
     void *arg;
     /**
-     * gs_spawn_opts.name; NULL: it has none.
+     * gs_spawn_opts.name; NULL: none.
      */
     const char *name;
     /**
-     * The return address of the call that spawned it, for dladdr(3) and its kin; NULL: the
-     * library did, for instance for a timer.
+     * The return address of the call that spawned the goroutine, for dladdr(3) and its kin; NULL:
+     * the library spawned it, for instance for a timer.
      */
     const void *spawned_at;
     /**
-     * The id of the goroutine that spawned it; 0: a plain thread, or the library.
+     * The id of the goroutine that spawned this one; 0: a plain thread or the library did.
      */
     uint64_t creator;
     /**
-     * What it waits for, in the words of Go's tracebacks ("chan receive", "sleep", "IO wait"), a
-     * static string; NULL: its state isn't GS_G_WAITING.
+     * The reason of the wait, in the words of Go's tracebacks ("chan receive", "sleep", "IO
+     * wait"): a static string; NULL: the state isn't GS_G_WAITING.
      */
     const char *wait_reason;
     /**
-     * When it began to wait, or to make its system call: a time as gs_now gives, which may be some
-     * ms too early. 0: it does neither, or has not announced the call.
+     * When the wait or the announced system call began: a time as of gs_now, which may be some ms
+     * too early. 0: the goroutine neither waits nor is in an announced call.
      */
     int64_t since;
 } gs_g_info;
 
 /**
- * A hook that concerns a thread.
+ * A hook for a thread.
  */
 typedef void (*gs_thread_hook)(void *ctx);
 
 /**
- * A hook that concerns a goroutine.
+ * A hook for a goroutine.
  */
 typedef void (*gs_g_hook)(void *ctx, struct gs_g *g);
 
 /**
- * A hook that concerns a switch from one goroutine to the next.
+ * A hook for a switch from one goroutine to the next.
  */
 typedef bool (*gs_switch_hook)(void *ctx, struct gs_g *from, struct gs_g *to);
 
 /**
- * Functions of a runtime on top of this one (an interpreter) that the library calls, each with
- * ctx; NULL: no call. Zero all bytes and set size.
+ * Functions that the library calls, each with ctx, for a runtime on top of it (an interpreter).
+ * NULL: no call. Zero all bytes and set size.
  *
- * All but goexit run on the thread's own stack, where gs_self() is NULL, with no lock of the
- * scheduler held. No goroutine sees the errno and the rounding modes that they leave. They must
- * not end the thread, throw, or leave by longjmp. g is valid until its dead hook has returned;
- * gs_data(g) is the embedder's word for g. Hooks are called for all goroutines in the process,
- * also for those of other users of the library.
+ * All hooks but goexit run on the thread's own stack, where gs_self() is NULL, with no lock of the
+ * scheduler held. Hooks may change errno and the rounding modes: no goroutine sees that. Hooks
+ * must not end the thread, throw, or leave by longjmp. g is valid until its dead hook has
+ * returned; gs_data(g) is the embedder's word for g. Hooks are called for all goroutines in the
+ * process, also for those of other users of the library.
  *
- * On a thread the order is: thread_start; any number of switch_in, switch_out and switch_over, of
- * which in and out alternate (switch_over is an out and an in), with idle in between; thread_stop.
- * Between its in and its out a goroutine runs on that thread only. A goroutine that is in
- * gs_blocking, in a system call or stopped by the preemption signal stays in.
+ * On a thread the order is: thread_start; then switch_in and switch_out in turn (switch_over is a
+ * switch_out and a switch_in), with idle in between; then thread_stop. Between its switch_in and
+ * its switch_out a goroutine runs on that thread only. gs_blocking, a system call and the
+ * preemption signal cause no switch_out.
  */
 typedef struct gs_hooks {
     /**
@@ -564,16 +564,16 @@ typedef struct gs_hooks {
      */
     void *ctx;
     /**
-     * The thread begins to run goroutines: a thread of the library's, or one in gs_run. The hook
-     * may block, and call what plain threads may call: others get the P meanwhile. It may fork: when
-     * it returns in the child, the process ends. It is not called while gs_shutdown ends the
-     * threads, after the hook shutdown.
+     * The thread, one of the library's or one in gs_run, begins to run goroutines. The hook may
+     * block, and call what plain threads may call: other threads get the P meanwhile. The hook may
+     * fork: when it returns in the child, the process ends. Not called after the hook shutdown,
+     * while gs_shutdown ends the threads.
      */
     gs_thread_hook thread_start;
     /**
-     * The thread stops running goroutines: it ends, gs_run returns, or the hooks have been replaced.
-     * May block, as thread_start may. It must not call this library while gs_shutdown ends the
-     * threads, after the hook shutdown.
+     * The thread stops running goroutines: it ends, gs_run returns, or the hooks have been
+     * replaced. The hook may block, as thread_start may. After the hook shutdown, while
+     * gs_shutdown ends the threads, it must not call this library.
      */
     gs_thread_hook thread_stop;
     /**
@@ -612,17 +612,17 @@ typedef struct gs_hooks {
      */
     gs_thread_hook tick;
     /**
-     * In the child of a fork, on its only thread. There the thread has left its goroutine and the
+     * Called in the child of a fork, on its only thread, which has left its goroutine and the
      * runtime: neither switch_out nor thread_stop follows.
      */
     gs_thread_hook fork_child;
     /**
-     * gs_shutdown has seen the last goroutine end, and ends the threads next. On the thread that
-     * has called gs_shutdown. It must not call this library.
+     * All goroutines have ended, and gs_shutdown ends the threads next. Called on the thread that
+     * has called gs_shutdown. The hook must not call this library.
      */
     gs_thread_hook shutdown;
     /**
-     * See tick; 0: 61.
+     * Switches from one tick to the next; 0: 61.
      */
     uint32_t tick_every;
     /**
@@ -632,8 +632,8 @@ typedef struct gs_hooks {
 } gs_hooks;
 
 /**
- * What has been counted since the runtime was started. Set size to sizeof(gs_stats)
- * first. Fields may be added at the end.
+ * Counters since the start of the runtime. Set size to sizeof(gs_stats) first. Fields may be added
+ * at the end.
  */
 typedef struct gs_stats {
     /**
@@ -645,8 +645,8 @@ typedef struct gs_stats {
      */
     uint64_t goroutines;
     /**
-     * Goroutines spawned, and goroutines ended. For a node: those that its P's have spawned and
-     * ended. Goroutines that plain threads have spawned count only for the whole runtime.
+     * Goroutines spawned, and goroutines ended. For a node: by its P's. Goroutines that plain
+     * threads have spawned count only for the whole runtime.
      */
     uint64_t created;
     uint64_t ended;
@@ -664,8 +664,8 @@ typedef struct gs_stats {
      */
     uint64_t switches;
     /**
-     * How often a P was passed to another thread: its own thread was blocked or left, its
-     * goroutine was preempted, or the next goroutine was bound to that thread.
+     * How often a P was passed to another thread, because its own thread was blocked or left, its
+     * goroutine was preempted, or the next goroutine was bound to the other thread.
      */
     uint64_t handoffs;
     /**
@@ -676,21 +676,21 @@ typedef struct gs_stats {
     uint64_t steals_remote_queue;
     uint64_t steals_remote_p;
     /**
-     * Stacks that were freed on another node than their own, and went back to their own.
+     * Stacks that were freed on another node and went back to their own.
      */
     uint64_t stacks_sent_home;
     /**
-     * Goroutines whose stack was moved to the node where they run, and its pages.
+     * Goroutines whose stack was moved to the node where they run, and the pages moved.
      */
     uint64_t migrations;
     uint64_t pages_moved;
     /**
-     * How long goroutines that were ready have waited for a P. Element 0 counts waits of less than
-     * 1 us, element i of less than 2^i us, the last all longer ones. Not every wait is measured:
-     * the sample has all goroutines that another thread made ready, an eighth or more of those
-     * that a file made ready, a sixteenth or more of those that a timer made ready (there the wait
-     * begins at the time for which the timer was set), and about one in a thousand of those that
-     * another goroutine made ready. For a node: goroutines that ran on its P's.
+     * Histogram of how long ready goroutines have waited for a P. Element 0 counts waits of less
+     * than 1 us, element i of less than 2^i us, the last all longer waits. Not every wait is
+     * measured: the sample has all goroutines that another thread made ready, an eighth or more of
+     * those that a file made ready, a sixteenth or more of those that a timer made ready (there
+     * the wait begins at the time for which the timer was set), and about one in a thousand of
+     * those that another goroutine made ready. For a node: goroutines that ran on its P's.
      */
     uint64_t run_waits[GS_RUN_WAITS];
 } gs_stats;
@@ -702,29 +702,28 @@ extern "C" {
 /* ---- Start and stop ---- */
 
 /**
- * Starts the runtime. While it does so the calling thread reads files: /proc/self/cgroup and the
- * limits of CPU time under /sys/fs/cgroup, /proc/sys/vm/max_map_count, and the topology under
- * /proc and /sys unless that is given. If one of them can't be read, the runtime uses the default.
- * After the start the library opens no temporary descriptors, except in calls that say so
- * (gs_waitpid, gs_signal_wait). The descriptors that it keeps are an epoll instance and an eventfd
- * for each P, opened when the P first waits for a file, and for each NUMA node that has such a P,
- * and eventfds for plain threads that wait.
- * Their numbers are 512 and above if RLIMIT_NOFILE allows that. The threads of the library inherit
- * the CPU mask, the nice value and so on from the thread that starts the runtime, not from plain
- * threads that call the library later. Calling gs_init is optional: the first call of a function
- * that needs the runtime starts it with the defaults, and returns -ENOMEM or -EAGAIN (NULL from a
- * function that returns a pointer) if that fails. cfg may be NULL.
+ * Starts the runtime. The calling thread reads files meanwhile: /proc/self/cgroup and the limits
+ * of CPU time under /sys/fs/cgroup, /proc/sys/vm/max_map_count, and the topology under /proc and
+ * /sys unless cfg gives one. For a file that can't be read the runtime uses a default. After the
+ * start the library opens no temporary descriptors, except in calls that say so (gs_waitpid,
+ * gs_signal_wait). The library keeps these descriptors: an epoll instance and an eventfd for each
+ * P, opened when the P first waits for a file, and for each NUMA node with such a P; and eventfds
+ * for plain threads that wait. Their numbers are 512 and above if RLIMIT_NOFILE allows that. The
+ * threads of the library inherit the CPU mask, the nice value and so on from the thread that
+ * starts the runtime, not from plain threads that call the library later. Calling gs_init is
+ * optional: the first call of a function that needs the runtime starts it with the defaults, and
+ * returns -ENOMEM or -EAGAIN (NULL from a function that returns a pointer) if that fails. cfg may
+ * be NULL.
  *
- * 0; -EBUSY: it is started already; -EINVAL: a field or the topology makes no
- * sense; -ENOMEM, -EAGAIN: the system gives no memory or thread. After an error
- * nothing has changed. Any thread.
+ * 0; -EBUSY: the runtime is started already; -EINVAL: a field or the topology is invalid; -ENOMEM,
+ * -EAGAIN: the system gives no memory or thread. After an error nothing has changed. Any thread.
  * May switch; not async-signal-safe.
  */
 int gs_init(const struct gs_config *cfg);
 
 /**
- * gs_init for a program that was compiled with the gosched.h of this version, a GS_VERSION;
- * gs_init(cfg) in C and C++ is a call of this. -ELIBACC also: the header is newer than the library,
+ * gs_init with the version (GS_VERSION) of the gosched.h that the program was compiled with; in C
+ * and C++ gs_init(cfg) is a macro for this. -ELIBACC also: the header is newer than the library,
  * apart from the patch; a line on standard error says so.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
@@ -755,34 +754,33 @@ int gs_init_for(int version, const struct gs_config *cfg);
 int gs_run(gs_fn f, void *arg);
 
 /**
- * gs_run for a program that was compiled with the gosched.h of this version, a GS_VERSION;
- * gs_run(f, arg) in C and C++ is a call of this. -ELIBACC also: see gs_init_for.
+ * gs_run with the version (GS_VERSION) of the gosched.h that the program was compiled with; in C
+ * and C++ gs_run(f, arg) is a macro for this. -ELIBACC also: see gs_init_for.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_run_for(int version, gs_fn f, void *arg);
 
 /**
- * Makes the calling thread run goroutines, as gs_run does, and makes what the thread runs from
- * here on a goroutine: gs_self() isn't NULL, and its waits let others run on the thread. For a
- * program, or an interpreter, whose main function is to be a goroutine itself. That goroutine
- * keeps the thread's stack and stays on this thread, which counts as a thread in gs_run
- * (GS_WORKERS_RUNNER). The goroutine ends with gs_detach; it must not end by gs_exit or by the end
- * of the thread. The program may exit at any point. In the child of a fork the thread is not
- * attached.
+ * Makes the calling thread run goroutines, as gs_run does, and makes the calling code a goroutine:
+ * from here on gs_self() isn't NULL, and waits let others run on the thread. For a program, or an
+ * interpreter, whose main function is to be a goroutine itself. The goroutine keeps the thread's
+ * stack and stays on this thread, which counts as a thread in gs_run (GS_WORKERS_RUNNER). The
+ * goroutine ends with gs_detach; it must not end by gs_exit or by the end of the thread. The
+ * program may exit at any point. In the child of a fork the thread is not attached.
  *
  * flags: 0, GS_SPAWN_NOPREEMPT, GS_SPAWN_NOSIGNAL. Must not be called while a C++ exception is
  * being handled.
  *
  * 0; -EBUSY: the caller is a goroutine already; -EINVAL: unknown flags; -EDEADLK: the caller has
- * stopped the world; -ENOMEM, -EAGAIN: the system gives no memory or thread (see gs_init); -ENOSYS:
- * under AddressSanitizer or ThreadSanitizer.
+ * stopped the world; -ENOMEM, -EAGAIN: the system gives no memory or thread (see gs_init);
+ * -ENOSYS: under AddressSanitizer or ThreadSanitizer.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_attach(uint32_t flags);
 
 /**
- * Undoes gs_attach: the thread is a plain thread again. Returns when no goroutine is left that is
- * bound to this thread. The destructors of the caller's goroutine-local values have been called then.
+ * Undoes gs_attach: the thread is a plain thread again. Calls the destructors of the caller's
+ * goroutine-local values, and waits for all goroutines that are bound to this thread.
  *
  * 0; -EPERM: the caller is not a goroutine that gs_attach has made, or is in gs_blocking.
  * Goroutines and plain threads; may switch; not async-signal-safe.
@@ -790,11 +788,11 @@ int gs_attach(uint32_t flags);
 int gs_detach(void);
 
 /**
- * Waits until every goroutine has ended, then ends all threads of the library and frees everything
- * that the library has. gs_init may follow. Timers that have not fired are dropped. Channels,
- * timers, keys, and goroutines that the caller has references to, stay until they are freed. It
- * also waits for what runs when a thread of the library ends: destructors of pthread_setspecific's
- * values and of C++'s thread_local. These may call the library, and start another runtime.
+ * Waits until every goroutine has ended, then ends the library's threads and frees its memory.
+ * gs_init may follow. Timers that have not fired are dropped. Channels, timers, keys, and
+ * goroutines that the caller has references to, stay until they are freed. gs_shutdown also waits
+ * for the destructors that run when a thread of the library ends: those of pthread_setspecific's
+ * values and of C++'s thread_local. They may call the library, and start another runtime.
  *
  * 0, also when there is no runtime; -ETIMEDOUT, -EAGAIN: goroutines are left, or a thread is in a
  * call, has stopped the world or is in the hook thread_start or thread_stop, and nothing has
@@ -804,45 +802,44 @@ int gs_detach(void);
 int gs_shutdown(gs_deadline deadline);
 
 /**
- * The time of all deadlines: CLOCK_MONOTONIC in ns.
+ * Returns the time now, on the clock of all deadlines: CLOCK_MONOTONIC in ns.
  * Goroutines and plain threads; never switches; async-signal-safe.
  */
 gs_deadline gs_now(void);
 
 /**
- * The time in ns that is ns nanoseconds from now; at least 1, and INT64_MAX when
- * it would be beyond that.
+ * Returns the deadline ns nanoseconds from now: at least 1, at most INT64_MAX.
  * Goroutines and plain threads; never switches; async-signal-safe.
  */
 gs_deadline gs_after_ns(gs_duration ns);
 
 /**
- * The time in ns that is us microseconds from now: see gs_after_ns.
+ * Returns the deadline us microseconds from now: see gs_after_ns.
  * Goroutines and plain threads; never switches; async-signal-safe.
  */
 gs_deadline gs_after_us(int64_t us);
 
 /**
- * The time in ns that is ms milliseconds from now: see gs_after_ns.
+ * Returns the deadline ms milliseconds from now: see gs_after_ns.
  * Goroutines and plain threads; never switches; async-signal-safe.
  */
 gs_deadline gs_after_ms(int64_t ms);
 
 /**
- * The library's version, such as "0.1.0". A static string.
+ * Returns the library's version, such as "0.1.0": a static string.
  * Goroutines and plain threads; never switches; async-signal-safe.
  */
 const char *gs_version(void);
 
 /**
- * The version of the ABI: the number in the soname.
+ * Returns the version of the ABI: the number in the soname.
  * Goroutines and plain threads; never switches; async-signal-safe.
  */
 int gs_abi_version(void);
 
 /**
- * One sentence that says what an error of this library means and what to do
- * about it. A static string for any number, negative or not.
+ * Returns a sentence that explains an error of this library, and what to do about it: a static
+ * string, for any number, negative or not.
  * Goroutines and plain threads; never switches; async-signal-safe.
  */
 const char *gs_strerror(int err);
@@ -852,14 +849,14 @@ const char *gs_strerror(int err);
 /**
  * Makes a group of n threads, for runtimes whose code must stay on a few threads (an interpreter
  * with one lock: n is 1). A goroutine that is spawned with GS_SPAWN_PINNED and
- * gs_spawn_opts.workers begins on one of them and stays there; until it begins any of them may
- * take it. The threads come as they are needed, and run other goroutines too.
+ * gs_spawn_opts.workers begins on whichever of the threads takes it first, and stays there. The
+ * threads are started as they are needed, and run other goroutines too.
  *
  * flags: 0, GS_WORKERS_RUNNER or GS_WORKERS_RUNNERS.
  *
- * NULL: n is not in 1 to GS_MAX_PROCS, the flags are others, or there is no memory. Free it with
- * gs_workers_free. It starts no runtime, and may be used with one runtime after the other.
- * Goroutines and plain threads; may switch.
+ * NULL: n is not in 1 to GS_MAX_PROCS, the flags are unknown, or there is no memory. Free the
+ * group with gs_workers_free. The call starts no runtime; one runtime after the other may use the
+ * group. Goroutines and plain threads; may switch.
  * Not async-signal-safe.
  */
 GS_MUST_CHECK struct gs_workers *gs_workers_create(int n, uint32_t flags);
@@ -872,8 +869,8 @@ GS_MUST_CHECK struct gs_workers *gs_workers_create(int n, uint32_t flags);
 int gs_workers_free(struct gs_workers *workers);
 
 /**
- * Starts f(arg) as a goroutine: go f(arg). It takes no stack until it first
- * runs. The goroutine spawned last runs first, unless another P takes it.
+ * Starts f(arg) as a goroutine: go f(arg). The goroutine takes no stack until it first runs. The
+ * goroutine that was spawned last runs first, unless another P takes it.
  *
  * 0; -EINVAL: f is NULL; -ENOMEM. Goroutines and plain threads.
  * May switch; not async-signal-safe.
@@ -892,10 +889,10 @@ int gs_spawn(gs_fn f, void *arg);
 int gs_spawn_with(gs_fn f, void *arg, const struct gs_spawn_opts *opts, struct gs_g **out);
 
 /**
- * Waits until the goroutine has ended. Everything that it wrote is visible to the caller then. The
+ * Waits until the goroutine has ended. Then everything that it wrote is visible to the caller. The
  * caller keeps its reference.
  *
- * 0; -EAGAIN, -ETIMEDOUT, -ECANCELED; -EDEADLK: it is the caller; -EINVAL: NULL.
+ * 0; -EAGAIN, -ETIMEDOUT, -ECANCELED; -EDEADLK: g is the caller; -EINVAL: NULL.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_join(struct gs_g *g, gs_deadline deadline);
@@ -913,11 +910,11 @@ int gs_join(struct gs_g *g, gs_deadline deadline);
 int gs_cancel(struct gs_g *g);
 
 /**
- * From here on no call of the goroutine gives -ECANCELED because it was cancelled: clean-up can
- * take a contended lock, or write a last message. (A call that waits for a file still returns
- * -ECANCELED if gs_close closes the file.) A cancel that comes meanwhile, or has come before,
- * takes effect at the first call that would block after gs_cancel_enable. Nests; ends with the
- * goroutine. On a plain thread, which can't be cancelled, it does nothing.
+ * Disables cancelling of the running goroutine: no call returns -ECANCELED because of gs_cancel,
+ * so clean-up can take a contended lock, or write a last message. (A call that waits for a file
+ * still returns -ECANCELED if gs_close closes the file.) A cancel that comes meanwhile, or has
+ * come before, takes effect at the first call that would block after gs_cancel_enable. Nests; ends
+ * with the goroutine. Does nothing on a plain thread, which can't be cancelled.
  *
  * 0. Goroutines and plain threads. The counterpart of pthread_setcancelstate.
  * Never switches; not async-signal-safe.
@@ -925,8 +922,8 @@ int gs_cancel(struct gs_g *g);
 int gs_cancel_disable(void);
 
 /**
- * Undoes one gs_cancel_disable. It doesn't look whether the goroutine was cancelled: the next
- * call that would block does.
+ * Undoes one gs_cancel_disable. If the goroutine was cancelled, the next call that would block
+ * says so, not this one.
  *
  * 0, on a plain thread always; -EPERM: there was no gs_cancel_disable (nothing has changed).
  * Goroutines and plain threads.
@@ -935,8 +932,8 @@ int gs_cancel_disable(void);
 int gs_cancel_enable(void);
 
 /**
- * 1: gs_cancel was called for the running goroutine, whether cancelling is disabled or not; 0: it was
- * not, or the caller is a plain thread. For loops that compute, and call nothing that would block.
+ * Returns 1 if gs_cancel was called for the running goroutine, even while cancelling is disabled;
+ * else, and on a plain thread, 0. For loops that compute, and call nothing that would block.
  * Goroutines and plain threads.
  * Never switches; async-signal-safe.
  */
@@ -947,14 +944,15 @@ int gs_cancelled(void);
  * called. For runtimes that raise an exception once in a cancelled goroutine. A gs_cancel that has
  * not returned yet may still end one wait.
  *
- * 1: it was cancelled; 0: it was not, or the caller is a plain thread. Goroutines and plain threads.
+ * 1: the goroutine was cancelled; 0: it was not, or the caller is a plain thread. Goroutines and
+ * plain threads.
  * Never switches; not async-signal-safe.
  */
 int gs_uncancel(void);
 
 /**
- * The running goroutine; NULL on a plain thread. The result is not a new reference: it is valid
- * until the goroutine ends. To keep it longer, call gs_retain.
+ * Returns the running goroutine; NULL on a plain thread. The result is not a new reference: it is
+ * valid until the goroutine ends. To keep it longer, call gs_retain.
  * Goroutines and plain threads; never switches; not async-signal-safe.
  */
 struct gs_g *gs_self(void);
@@ -973,46 +971,45 @@ struct gs_g *gs_retain(struct gs_g *g);
 void gs_release(struct gs_g *g);
 
 /**
- * The goroutine's id, which no other goroutine has while the runtime lives. 0 for NULL.
+ * Returns the goroutine's id, unique while the runtime lives. 0 for NULL.
  * Goroutines and plain threads; never switches; async-signal-safe.
  */
 uint64_t gs_id(const struct gs_g *g);
 
 /**
- * Lets others run: the goroutine goes behind all goroutines that can run on its P. As in Go, about
- * one scheduling decision in 30 begins with another queue, so that no queue starves. Then the caller
- * may run before the others. On a plain thread: sched_yield. Go's Gosched.
+ * Lets others run: the goroutine goes behind all goroutines that can run on its P. About one
+ * scheduling decision in 30 begins with another queue, as in Go, so that no queue starves; then
+ * the caller may run before the others. On a plain thread: sched_yield. Go's Gosched.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 void gs_yield(void);
 
 /**
  * Ends the running goroutine, however deep its calls are. The destructors of its goroutine-local
- * values run; those of C++ objects on its stack do not, and an exception that it is handling is lost.
- * In gs_run's function it makes gs_run return 0. On a plain thread, or between gs_entersyscall and
- * gs_exitsyscall, it does nothing. Go's Goexit.
+ * values run; those of C++ objects on its stack do not, and an exception that it is handling is
+ * lost. In gs_run's function gs_exit makes gs_run return 0. Does nothing on a plain thread, and
+ * between gs_entersyscall and gs_exitsyscall. Go's Goexit.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 void gs_exit(void);
 
 /**
- * Blocks for ns nanoseconds; with ns <= 0 it returns at once. 0, or -ECANCELED; -ENOMEM: it has not
- * slept (see GS_FOREVER). Goroutines and plain threads. Go's time.Sleep.
+ * Blocks for ns nanoseconds; returns at once if ns <= 0. 0; -ECANCELED; -ENOMEM: not slept (see
+ * GS_FOREVER). Goroutines and plain threads. Go's time.Sleep.
  * May switch; not async-signal-safe.
  */
 int gs_sleep(gs_duration ns);
 
 /**
- * Blocks until this time; returns at once if the time has passed, which is always so for
- * GS_NOWAIT. With GS_FOREVER only gs_cancel ends it. 0, or -ECANCELED; -ENOMEM: it has not slept
- * (see GS_FOREVER).
+ * Blocks until the deadline; returns at once if it has passed, as GS_NOWAIT always has. With
+ * GS_FOREVER only gs_cancel ends the sleep. 0; -ECANCELED; -ENOMEM: not slept (see GS_FOREVER).
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_sleep_until(gs_deadline deadline);
 
 /**
- * How many goroutines there are, including those that have not run yet and those of gs_run. Go's
- * NumGoroutine.
+ * Returns the number of goroutines, including those that have not run yet and those of gs_run.
+ * Go's NumGoroutine.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 size_t gs_num_goroutines(void);
@@ -1029,8 +1026,8 @@ size_t gs_num_goroutines(void);
 int gs_key_create(gs_key *key, void (*dtor)(void *value));
 
 /**
- * Deletes a key; its values are forgotten, without their destructor. 0;
- * -EINVAL: there is no such key.
+ * Deletes a key. Its values are dropped without a call of the destructor. 0; -EINVAL: there is no
+ * such key.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_key_delete(gs_key key);
@@ -1043,7 +1040,7 @@ int gs_key_delete(gs_key key);
 int gs_setspecific(gs_key key, const void *value);
 
 /**
- * The running goroutine's value of a key; NULL: none, or no such key.
+ * Returns the running goroutine's value of a key; NULL: no value, or no such key.
  * Goroutines and plain threads; never switches; not async-signal-safe.
  */
 void *gs_getspecific(gs_key key);
@@ -1051,25 +1048,25 @@ void *gs_getspecific(gs_key key);
 /* ---- Channels and select ---- */
 
 /**
- * A channel for elements of elem_size bytes (at most 1 GiB; 0 is allowed) with a buffer for cap of
- * them. With cap 0 the channel is unbuffered: a send waits for its receive. NULL: too large, or no
- * memory. Free it with gs_chan_free. Go's make(chan T, cap).
+ * Makes a channel for elements of elem_size bytes (at most 1 GiB; 0 is allowed) with a buffer for
+ * cap elements. With cap 0 the channel is unbuffered: a send waits for its receive. NULL: too
+ * large, or no memory. Free it with gs_chan_free. Go's make(chan T, cap).
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 GS_MUST_CHECK struct gs_chan *gs_chan_make(size_t elem_size, size_t cap);
 
 /**
- * Frees a channel and what is in it. The caller may free it as soon as the caller's own last call
- * on it has returned, even if a partner is still leaving its call.
+ * Frees a channel and its elements. A caller may free the channel as soon as its own last call on
+ * the channel has returned, even if a partner is still leaving a call.
  *
- * 0; -EBUSY: a goroutine or thread waits in it; -EINVAL: NULL.
+ * 0; -EBUSY: a goroutine or thread waits in the channel; -EINVAL: NULL.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_chan_free(struct gs_chan *c);
 
 /**
- * Sends a copy of the element at elem (ignored if elem_size is 0). Senders are served in the order in
- * which they came. Go's c <- v.
+ * Sends a copy of the element at elem (ignored if elem_size is 0). Senders are served first come,
+ * first served. Go's c <- v.
  *
  * 0; -EPIPE: closed; -EAGAIN, -ETIMEDOUT, -ECANCELED: not sent; -EINVAL: c is
  * NULL, or elem is. Goroutines and plain threads.
@@ -1078,7 +1075,7 @@ int gs_chan_free(struct gs_chan *c);
 int gs_chan_send(struct gs_chan *c, const void *elem, gs_deadline deadline);
 
 /**
- * Receives the next element into elem (NULL: drops it). Go's v, ok := <-c.
+ * Receives the next element into elem (NULL: drops the element). Go's v, ok := <-c.
  *
  * 0; -EPIPE: closed and drained, *elem is zeroed; -EAGAIN, -ETIMEDOUT,
  * -ECANCELED: nothing received; -EINVAL: c is NULL. Goroutines and plain threads.
@@ -1087,9 +1084,9 @@ int gs_chan_send(struct gs_chan *c, const void *elem, gs_deadline deadline);
 int gs_chan_recv(struct gs_chan *c, void *elem, gs_deadline deadline);
 
 /**
- * Does what gs_chan_send does, but only if that needs neither to wait nor to wake a receiver. So
- * it never switches. For runtimes with a lock that their goroutines hold while they run: such a
- * runtime must release the lock around gs_chan_send, but need not around gs_chan_put.
+ * gs_chan_send if that needs neither to wait nor to wake a receiver. Never switches. For runtimes
+ * with a lock that their goroutines hold while they run: such a runtime must release the lock
+ * around gs_chan_send, but need not around gs_chan_put.
  *
  * 0; -EPIPE: closed; -EAGAIN: not sent, call gs_chan_send; -EINVAL: c is NULL, or elem is.
  * Goroutines and plain threads; not async-signal-safe.
@@ -1097,8 +1094,8 @@ int gs_chan_recv(struct gs_chan *c, void *elem, gs_deadline deadline);
 int gs_chan_put(struct gs_chan *c, const void *elem);
 
 /**
- * Does what gs_chan_recv does, but only if that needs neither to wait nor to wake a sender. So it
- * never switches: see gs_chan_put.
+ * gs_chan_recv if that needs neither to wait nor to wake a sender. Never switches: see
+ * gs_chan_put.
  *
  * 0; -EPIPE: closed and drained, *elem is zeroed; -EAGAIN: nothing received, call gs_chan_recv;
  * -EINVAL: c is NULL.
@@ -1107,30 +1104,30 @@ int gs_chan_put(struct gs_chan *c, const void *elem);
 int gs_chan_take(struct gs_chan *c, void *elem);
 
 /**
- * Closes the channel: from now on sends fail, and receives fail once the buffer is empty. Wakes every
- * goroutine and thread that waits in the channel. 0; -EPIPE: it is closed already; -EINVAL: NULL.
- * Go's close(c).
+ * Closes the channel: from now on sends fail, and receives fail once the buffer is empty. Wakes
+ * every goroutine and thread that waits in the channel. 0; -EPIPE: the channel is closed already;
+ * -EINVAL: NULL. Go's close(c).
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_chan_close(struct gs_chan *c);
 
 /**
- * How many elements are in the channel now; 0 for NULL. Go's len(c).
+ * Returns how many elements are in the channel now; 0 for NULL. Go's len(c).
  * Goroutines and plain threads; never switches; not async-signal-safe.
  */
 size_t gs_chan_len(const struct gs_chan *c);
 
 /**
- * How many elements the channel's buffer can hold; 0 for NULL. Go's cap(c).
+ * Returns how many elements the channel's buffer can hold; 0 for NULL. Go's cap(c).
  * Goroutines and plain threads; never switches; not async-signal-safe.
  */
 size_t gs_chan_cap(const struct gs_chan *c);
 
 /**
- * Performs one of n operations. If several can be done at once, it chooses one of them at random,
- * each with the same chance. If none can, it waits, and performs the first that can be done. The
- * result of the operation is in cases[i].result. With n = 0, or only NULL channels, it waits for
- * the deadline. Go's select.
+ * Performs one of n operations. If several can be done at once, gs_select chooses one at random,
+ * each with the same chance. If none can, gs_select waits, and performs the first that can be
+ * done. cases[i].result is the operation's result. With n = 0, or only NULL channels, gs_select
+ * waits for the deadline. Go's select.
  *
  * The number i of the case; -EAGAIN, -ETIMEDOUT, -ECANCELED: none done; -EINVAL: cases is NULL, an
  * op is unknown, or an element to send is NULL; -ENOMEM: none done (more than 8 cases need memory,
@@ -1149,13 +1146,13 @@ int gs_select(struct gs_case *cases, size_t n, gs_deadline deadline);
 int gs_mutex_lock(struct gs_mutex *m, gs_deadline deadline);
 
 /**
- * Locks the mutex if it is free. 0; -EBUSY: it isn't free; -EINVAL: NULL.
+ * Locks the mutex if it is free. 0; -EBUSY: not free; -EINVAL: NULL.
  * Goroutines and plain threads; never switches; not async-signal-safe.
  */
 GS_MUST_CHECK int gs_mutex_trylock(struct gs_mutex *m);
 
 /**
- * Unlocks the mutex. 0; -EPERM: it isn't locked; -EINVAL: NULL.
+ * Unlocks the mutex. 0; -EPERM: not locked; -EINVAL: NULL.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_mutex_unlock(struct gs_mutex *m);
@@ -1188,9 +1185,8 @@ int gs_rwmutex_lock(struct gs_rwmutex *rw, gs_deadline deadline);
 int gs_rwmutex_unlock(struct gs_rwmutex *rw);
 
 /**
- * Unlocks the mutex, waits to be woken, and locks the mutex again; the mutex is locked when this
- * returns, whatever the result. There are no spurious wake-ups, but the condition may be false
- * again by then: check it in a loop.
+ * Unlocks the mutex, waits to be woken, and locks the mutex again, whatever the result. There are
+ * no spurious wake-ups, but the condition may be false again: check it in a loop.
  *
  * 0; -EAGAIN, -ETIMEDOUT, -ECANCELED: not woken; -EPERM: the mutex isn't locked;
  * -EINVAL: NULL. Goroutines and plain threads.
@@ -1211,8 +1207,9 @@ int gs_cond_signal(struct gs_cond *c);
 int gs_cond_broadcast(struct gs_cond *c);
 
 /**
- * Adds delta, which may be negative, to the counter; when the counter becomes 0, wakes all waiters.
- * 0; -EINVAL: NULL, or the counter would be negative or more than INT64_MAX (nothing has changed).
+ * Adds delta, which may be negative, to the counter; when the counter becomes 0, wakes all
+ * waiters. 0; -EINVAL: NULL, or the counter would be negative or more than INT64_MAX (nothing has
+ * changed).
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_waitgroup_add(struct gs_waitgroup *wg, int64_t delta);
@@ -1231,8 +1228,7 @@ int gs_waitgroup_done(struct gs_waitgroup *wg);
 int gs_waitgroup_wait(struct gs_waitgroup *wg, gs_deadline deadline);
 
 /**
- * Gives a semaphore n units to start with, before its first use. 0; -EINVAL:
- * NULL, or n is negative.
+ * Gives a semaphore its first n units, before its first use. 0; -EINVAL: NULL, or n is negative.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_sem_init(struct gs_sem *s, int64_t n);
@@ -1245,16 +1241,16 @@ int gs_sem_init(struct gs_sem *s, int64_t n);
 int gs_sem_acquire(struct gs_sem *s, int64_t n, gs_deadline deadline);
 
 /**
- * Gives n units. 0; -EINVAL: NULL, or n is negative, or there would be more than
- * INT64_MAX (nothing has changed).
+ * Adds n units. 0; -EINVAL: NULL, or n is negative, or there would be more than INT64_MAX (nothing
+ * has changed).
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_sem_release(struct gs_sem *s, int64_t n);
 
 /**
- * Runs f(arg) if no earlier call with this object has. When gs_once_do returns, f has returned. f
- * must not end its goroutine. 0; -ECANCELED: cancelled while another caller runs f; -EDEADLK:
- * called by f itself; -EINVAL: NULL. Goroutines and plain threads.
+ * Runs f(arg) in the first call with this object. When gs_once_do returns, in any call, f has
+ * returned. f must not end its goroutine. 0; -ECANCELED: cancelled while another caller runs f;
+ * -EDEADLK: called by f itself; -EINVAL: NULL. Goroutines and plain threads.
  * May switch; not async-signal-safe.
  */
 int gs_once_do(struct gs_once *o, gs_fn f, void *arg);
@@ -1262,9 +1258,9 @@ int gs_once_do(struct gs_once *o, gs_fn f, void *arg);
 /* ---- Timers and the channels that they send on ---- */
 
 /**
- * Runs f(arg) in a goroutine of its own after ns nanoseconds (ns <= 0: now). If several timers are due
- * at the same time, their functions begin in any order. A signal may preempt f: if its work must not
- * be preempted, let f spawn a goroutine with GS_SPAWN_NOSIGNAL for it.
+ * Runs f(arg) in a goroutine of its own after ns nanoseconds (ns <= 0: now). If several timers are
+ * due at the same time, their functions begin in any order. A signal may preempt f: if its work
+ * must not be preempted, let f spawn a goroutine with GS_SPAWN_NOSIGNAL for it.
  *
  * NULL: f is NULL, or no memory. Free it with gs_timer_free. Goroutines and plain threads. Go's
  * time.AfterFunc.
@@ -1273,7 +1269,7 @@ int gs_once_do(struct gs_once *o, gs_fn f, void *arg);
 GS_MUST_CHECK struct gs_timer *gs_timer_start(gs_duration ns, gs_fn f, void *arg);
 
 /**
- * Stops the timer. 1: the timer was pending, and won't fire; 0: it had fired or was stopped
+ * Stops the timer. 1: the timer was pending, and won't fire; 0: the timer had fired or was stopped
  * already (its function may still be running: see gs_timer_stop_wait); -EINVAL: NULL. Go's
  * Timer.Stop.
  * Goroutines and plain threads; may switch; not async-signal-safe.
@@ -1281,9 +1277,9 @@ GS_MUST_CHECK struct gs_timer *gs_timer_start(gs_duration ns, gs_fn f, void *arg
 int gs_timer_stop(struct gs_timer *t);
 
 /**
- * Stops the timer and waits until its function isn't running: then what the function uses can be
- * freed. Until gs_timer_stop_wait returns, a start that the function or another thread makes
- * meanwhile is stopped too. Any number of goroutines and threads may wait for one timer.
+ * Stops the timer and waits until its function isn't running: then the function's data can be
+ * freed. If the function or another thread starts the timer again meanwhile, that start is stopped
+ * too. Any number of goroutines and threads may wait for one timer.
  *
  * 1: the timer was pending, and won't fire; 0: it was not pending; -EDEADLK: called by the timer's
  * own function (nothing has changed); -EAGAIN, -ETIMEDOUT, -ECANCELED: the timer is stopped, but
@@ -1294,8 +1290,8 @@ int gs_timer_stop_wait(struct gs_timer *t, gs_deadline deadline);
 
 /**
  * Makes the timer fire ns nanoseconds from now instead (ns <= 0: now). 1: the timer was pending;
- * 0: it had fired or was stopped, and will fire again; -EINVAL: NULL; -ENOMEM, -EAGAIN: the timer
- * is as before. Go's Timer.Reset.
+ * 0: the timer had fired or was stopped, and will fire again; -EINVAL: NULL; -ENOMEM, -EAGAIN: the
+ * timer is as before. Go's Timer.Reset.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_timer_reset(struct gs_timer *t, gs_duration ns);
@@ -1307,17 +1303,17 @@ int gs_timer_reset(struct gs_timer *t, gs_duration ns);
 int gs_timer_free(struct gs_timer *t);
 
 /**
- * A channel of capacity 1 on which the time (int64_t, ns, as gs_now) is sent after ns nanoseconds
- * (ns <= 0: now). Free the channel with gs_chan_free, before or after the time is sent. NULL: no
- * memory. Go's time.After.
+ * Makes a channel of capacity 1 on which the time (int64_t, ns, as gs_now) is sent after ns
+ * nanoseconds (ns <= 0: now). Free the channel with gs_chan_free, before or after the time is
+ * sent. NULL: no memory. Go's time.After.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 GS_MUST_CHECK struct gs_chan *gs_after(gs_duration ns);
 
 /**
- * A channel of capacity 1 on which the time (int64_t, ns) is sent every ns nanoseconds; a tick
- * that finds the channel full is dropped. NULL: ns <= 0, or no memory. End it with gs_ticker_stop
- * and gs_chan_free, or just with gs_chan_free. Go's time.NewTicker.
+ * Makes a channel of capacity 1 on which the time (int64_t, ns) is sent every ns nanoseconds; a
+ * tick that finds the channel full is dropped. NULL: ns <= 0, or no memory. End the ticker with
+ * gs_ticker_stop and gs_chan_free, or with gs_chan_free alone. Go's time.NewTicker.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 GS_MUST_CHECK struct gs_chan *gs_ticker_start(gs_duration ns);
@@ -1334,11 +1330,10 @@ int gs_ticker_stop(struct gs_chan *c);
 
 /**
  * Reads up to n bytes from a file: a socket, a pipe, a terminal, or anything else that poll(2) can
- * wait for; also from a file on a disk, which counts as a system call that may block. The file is
- * made non-blocking when it is first used, unless it is a socket. Data that is there is read at
- * once; else the goroutine parks until something comes. Several callers may wait for one file:
- * first come, first served. Only the deadline limits the wait: SO_RCVTIMEO and SO_SNDTIMEO
- * have no effect.
+ * wait for; also from a file on a disk, which counts as a system call that may block. The first
+ * use makes the file non-blocking, unless it is a socket. Available data is read at once; else the
+ * goroutine parks until data comes. Several callers may wait for one file: first come, first
+ * served. Only the deadline limits the wait: SO_RCVTIMEO and SO_SNDTIMEO have no effect.
  *
  * close(2) is allowed while no call waits for the file. gs_close is allowed at any time, and ends
  * the calls that are under way. A goroutine that is between two calls doesn't notice the gs_close,
@@ -1356,14 +1351,14 @@ int gs_ticker_stop(struct gs_chan *c);
 ssize_t gs_read(int fd, void *buf, size_t n, gs_deadline deadline);
 
 /**
- * Writes up to n bytes; may be short, as write(2). Never raises SIGPIPE.
+ * Writes up to n bytes; may write fewer, as write(2). Never raises SIGPIPE.
  *
- * A write that waits on a Unix socket ends when the socket, or its peer, is shut down in both directions
- * (SHUT_RDWR), but not when it is shut down for writing alone (SHUT_WR, or SHUT_RD by the peer), because
- * Linux reports no event then. The next write gets -EPIPE.
+ * A write that waits on a Unix socket ends when the socket, or its peer, is shut down in both
+ * directions (SHUT_RDWR), but not when it is shut down for writing alone (SHUT_WR, or SHUT_RD by
+ * the peer), because Linux reports no event then. The next write gets -EPIPE.
  *
  * The number of bytes; -EPIPE: there is no reader any more; else as gs_read. Go's
- * internal/poll.FD.Write, but that writes all bytes.
+ * internal/poll.FD.Write, which however writes all bytes.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 ssize_t gs_write(int fd, const void *buf, size_t n, gs_deadline deadline);
@@ -1382,22 +1377,22 @@ ssize_t gs_readv(int fd, const struct iovec *iov, int iovcnt, gs_deadline deadli
 ssize_t gs_writev(int fd, const struct iovec *iov, int iovcnt, gs_deadline deadline);
 
 /**
- * recv(2) on a socket: as gs_read, with flags. With MSG_DONTWAIT it doesn't wait. MSG_WAITALL has
- * no effect: the result may be short. -ENOTSOCK: fd is not a socket.
+ * recv(2) on a socket: gs_read with flags. MSG_DONTWAIT: doesn't wait. MSG_WAITALL has no effect:
+ * the result may be short. -ENOTSOCK: fd is not a socket.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 ssize_t gs_recv(int fd, void *buf, size_t n, int flags, gs_deadline deadline);
 
 /**
- * send(2) on a socket: as gs_write, with flags. -ENOTSOCK: fd is not a socket.
+ * send(2) on a socket: gs_write with flags. -ENOTSOCK: fd is not a socket.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 ssize_t gs_send(int fd, const void *buf, size_t n, int flags, gs_deadline deadline);
 
 /**
- * recvfrom(2): as gs_recv, and gives the sender's address. addr may be NULL; if it isn't,
- * *addrlen is the room there, and then the address's length. -EINVAL also: addr
- * without addrlen.
+ * recvfrom(2): gs_recv that also returns the sender's address. addr may be NULL; else *addrlen is
+ * the room there before the call, and the address's length after it. -EINVAL also: addr without
+ * addrlen.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 ssize_t gs_recvfrom(int fd,
@@ -1409,9 +1404,9 @@ ssize_t gs_recvfrom(int fd,
                     gs_deadline deadline);
 
 /**
- * sendto(2): as gs_send, to an address; addr may be NULL on a connected socket. With MSG_FASTOPEN it
- * waits for the connection as gs_connect does, unless the first packet can carry the data.
- * -EINVAL also: an addrlen without addr.
+ * sendto(2): gs_send to an address; addr may be NULL on a connected socket. With MSG_FASTOPEN
+ * gs_sendto waits for the connection as gs_connect does, unless the first packet can carry the
+ * data. -EINVAL also: an addrlen without addr.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 ssize_t gs_sendto(int fd,
@@ -1436,10 +1431,10 @@ ssize_t gs_recvmsg(int fd, struct msghdr *msg, int flags, gs_deadline deadline);
 ssize_t gs_sendmsg(int fd, const struct msghdr *msg, int flags, gs_deadline deadline);
 
 /**
- * Takes the next connection of a listening socket, which is made non-blocking: returns a new
- * socket, non-blocking and close-on-exec, which is the caller's, to be closed with gs_close. addr
- * may be NULL; if it isn't, *addrlen is the room there, and then the address's length. Goroutines
- * that the accepting goroutine spawns from then on are spread over P's and nodes.
+ * Takes the next connection of a listening socket, which is made non-blocking. Returns a new
+ * socket, non-blocking and close-on-exec, which the caller must close with gs_close. addr may be
+ * NULL; else *addrlen is the room there before the call, and the address's length after it.
+ * Goroutines that the accepting goroutine spawns from then on are spread over P's and nodes.
  *
  * The socket; -EMFILE, -ENFILE: too many files are open, and the connection waits until there is
  * room; -EAGAIN, -ETIMEDOUT, -ECANCELED, -EBADF, -EINVAL as for gs_read; else the error of
@@ -1453,44 +1448,43 @@ GS_MUST_CHECK int gs_accept(int fd, struct sockaddr *addr, uint32_t *addrlen, gs
  * Connects a socket, which is made non-blocking, to an address.
  *
  * 0; -ECONNREFUSED and other errors of connect(2), but never -EINPROGRESS nor -EINTR;
- * -ECONNABORTED: shutdown(2) has ended the attempt, or the attempt has failed, and another call on the
- * socket has taken the error;
- * -EAGAIN, -ETIMEDOUT (the deadline, or the network gave up), -ECANCELED: the socket goes on
- * connecting, and a further gs_connect waits for the end of the attempt; -EBADF; -EINVAL: addr is
- * NULL; -EFAULT: addr can't be read. Goroutines and plain threads. Go's internal/poll.FD.Connect.
+ * -ECONNABORTED: shutdown(2) has ended the attempt, or the attempt has failed, and another call on
+ * the socket has taken the error; -EAGAIN, -ETIMEDOUT (the deadline, or the network gave up),
+ * -ECANCELED: the socket goes on connecting, and a further gs_connect waits for the end of the
+ * attempt; -EBADF; -EINVAL: addr is NULL; -EFAULT: addr can't be read. Goroutines and plain
+ * threads. Go's internal/poll.FD.Connect.
  * May switch; not async-signal-safe.
  */
 int gs_connect(int fd, const struct sockaddr *addr, uint32_t addrlen, gs_deadline deadline);
 
 /**
- * Waits until a file has one of the events of poll(2) (POLLIN, POLLOUT, POLLPRI, POLLRDHUP and
- * their kin), or POLLERR or POLLHUP, for libraries that do the rest themselves. A blocking file
- * stays blocking.
+ * Waits until a file has one of the given events of poll(2) (POLLIN, POLLOUT, POLLPRI, POLLRDHUP
+ * and their kin), or POLLERR or POLLHUP. For libraries that read and write themselves. A blocking
+ * file stays blocking.
  *
- * The events that it has, above 0; -EAGAIN, -ETIMEDOUT, -ECANCELED, -EBADF as for gs_read;
- * -EINVAL: unknown events; -EPERM: the file has none of the events, and no call can wait for it,
- * because it is on a disk. Goroutines and plain threads.
+ * The file's events, above 0; -EAGAIN, -ETIMEDOUT, -ECANCELED, -EBADF as for gs_read; -EINVAL:
+ * unknown events; -EPERM: the file has none of the events, and no call can wait for it, because it
+ * is on a disk. Goroutines and plain threads.
  * May switch; not async-signal-safe.
  */
 int gs_poll_fd(int fd, int events, gs_deadline deadline);
 
 /**
- * Gives the library a file that the caller has opened: a socket, a pipe or whatever else poll(2)
- * can wait for, already non-blocking. From then on only gs_close may close the file. Waits for it
- * then take no more system calls than waits for files that the library has opened. Without
- * gs_adopt each wait takes one system call more. (Each wait of gs_poll_fd takes that call in any
- * case.) The library forgets what it knew of a former file with this number.
+ * Gives the library a file that the caller has opened: a socket, a pipe or anything else that
+ * poll(2) can wait for, already non-blocking. From then on only gs_close may close the file.
+ * gs_adopt saves one system call for each wait, as for files that the library has opened (but not
+ * in gs_poll_fd). The library forgets a former file with this number.
  *
- * 0; -EBADF: fd is not open; -EINVAL: the file is blocking; -EPERM: no call can wait for it,
- * because it is on a disk; -EBUSY: a call waits for it now; -ENOMEM. After an error nothing has
+ * 0; -EBADF: fd is not open; -EINVAL: the file is blocking; -EPERM: the file is on a disk, so no
+ * call can wait for it; -EBUSY: a call waits for the file now; -ENOMEM. After an error nothing has
  * changed. Any thread.
  * May switch; not async-signal-safe.
  */
 int gs_adopt(int fd);
 
 /**
- * Closes a file. All calls that wait for it return -ECANCELED and never meet the file that has its
- * number next. Other goroutines run while close(2) waits for a disk or for SO_LINGER; the number
+ * Closes a file. All calls that wait for it return -ECANCELED, and never use the next file with
+ * this number. Other goroutines run while close(2) waits for a disk or for SO_LINGER; the number
  * is free by then.
  *
  * 0; -EBADF: fd is not open, or is being closed; else the error of close(2), and the file is
@@ -1500,11 +1494,11 @@ int gs_adopt(int fd);
 int gs_close(int fd);
 
 /**
- * A TCP socket that listens on a port (0: the system chooses one) of the host:
- * its name or address, or NULL or "" for all addresses of the machine, IPv6 and
- * IPv4. backlog: connections that may wait to be accepted (0 or less: as many as
- * the system allows). It has SO_REUSEADDR and TCP_NODELAY, is non-blocking and
- * close-on-exec, and is the caller's. A name is looked up, which may take a while.
+ * Makes a TCP socket that listens on a port (0: the system chooses one). host: a name or an
+ * address; NULL or "": all addresses of the machine, IPv6 and IPv4. backlog: connections that may
+ * wait to be accepted (0 or less: as many as the system allows). The socket has SO_REUSEADDR and
+ * TCP_NODELAY, is non-blocking and close-on-exec, and is the caller's. Looking up a name may take
+ * a while.
  *
  * The socket; -EADDRINUSE and other errors of bind(2); if the host is not known an error of
  * gs_getaddrinfo's, whose code gs_eai gives; -ECANCELED: during the look-up; -EMFILE, -ENFILE.
@@ -1514,10 +1508,10 @@ int gs_close(int fd);
 GS_MUST_CHECK int gs_tcp_listen(const char *host, uint16_t port, int backlog);
 
 /**
- * A TCP socket that is connected to a port of a host, which is a name or an address; if the name
- * has several addresses, to the first that answers. They are tried in turn; each has its share of
- * the time until the deadline, and 2 s at least. The socket has TCP_NODELAY, is non-blocking and
- * close-on-exec, and is the caller's.
+ * Connects a TCP socket to a port of a host, given by a name or an address. The addresses of a
+ * name are tried in turn until one answers; each has its share of the time until the deadline, and
+ * 2 s at least. The socket has TCP_NODELAY, is non-blocking and close-on-exec, and is the
+ * caller's.
  *
  * The socket; -ECONNREFUSED and other errors of connect(2); if the host is not known an error of
  * gs_getaddrinfo's, whose code gs_eai gives; -EAGAIN, -ETIMEDOUT, -ECANCELED: no socket;
@@ -1527,9 +1521,9 @@ GS_MUST_CHECK int gs_tcp_listen(const char *host, uint16_t port, int backlog);
 GS_MUST_CHECK int gs_tcp_connect(const char *host, uint16_t port, gs_deadline deadline);
 
 /**
- * A UDP socket that receives what is sent to a port (0: the system chooses one) of the host: its name
- * or address, or NULL or "" for all addresses of the machine, IPv6 and IPv4. For gs_recvfrom and
- * gs_sendto. Non-blocking and close-on-exec, and the caller's. A name is looked up, which may take a
+ * Makes a UDP socket that receives at a port (0: the system chooses one), for gs_recvfrom and
+ * gs_sendto. host: a name or an address; NULL or "": all addresses of the machine, IPv6 and IPv4.
+ * The socket is non-blocking and close-on-exec, and is the caller's. Looking up a name may take a
  * while.
  *
  * The socket; -EADDRINUSE and other errors of bind(2); if the host is not known an error of
@@ -1540,9 +1534,9 @@ GS_MUST_CHECK int gs_tcp_connect(const char *host, uint16_t port, gs_deadline de
 GS_MUST_CHECK int gs_udp_bind(const char *host, uint16_t port);
 
 /**
- * A UDP socket that sends to a port of a host, which is a name or an address, with gs_send or
- * gs_write, and receives what comes from there. If no socket has that port, a later call, usually the
- * next, returns -ECONNREFUSED. Otherwise as gs_udp_bind. The deadline is for the look-up.
+ * Makes a UDP socket that sends to a port of a host (a name or an address) with gs_send or
+ * gs_write, and receives only from there. If no socket has that port, a later call, usually the
+ * next, returns -ECONNREFUSED. Otherwise as gs_udp_bind. The deadline limits the look-up.
  *
  * The socket; errors of connect(2); if the host is not known an error of gs_getaddrinfo's, whose
  * code gs_eai gives; -EAGAIN, -ETIMEDOUT, -ECANCELED: no socket; -EINVAL: host is NULL.
@@ -1552,22 +1546,22 @@ GS_MUST_CHECK int gs_udp_bind(const char *host, uint16_t port);
 GS_MUST_CHECK int gs_udp_connect(const char *host, uint16_t port, gs_deadline deadline);
 
 /**
- * A Unix stream socket that listens at a path in the file system or, given "@name", at one of
- * Linux's abstract names, which disappear with the socket. backlog as for gs_tcp_listen.
- * Non-blocking and close-on-exec, and the caller's. A path stays when the socket is closed:
- * unlink(2) it then. Also unlink it before the call if a process that has died may have left it.
+ * Makes a Unix stream socket that listens at a path in the file system or, given "@name", at one
+ * of Linux's abstract names, which disappear with the socket. backlog as for gs_tcp_listen. The
+ * socket is non-blocking and close-on-exec, and is the caller's. A path stays when the socket is
+ * closed: unlink(2) it then, and also before the call if a process that has died may have left it.
  *
  * The socket; -EADDRINUSE: the path exists, whether a socket listens there or not, or the name is
- * taken; -ENAMETOOLONG: over 107 bytes, not counting the "@"; other errors of bind(2); -EINVAL: path
- * is NULL, "" or "@"; -EMFILE, -ENFILE. Goroutines and plain threads. Go's net.Listen.
+ * taken; -ENAMETOOLONG: over 107 bytes, not counting the "@"; other errors of bind(2); -EINVAL:
+ * path is NULL, "" or "@"; -EMFILE, -ENFILE. Goroutines and plain threads. Go's net.Listen.
  * May switch; not async-signal-safe.
  */
 GS_MUST_CHECK int gs_unix_listen(const char *path, int backlog);
 
 /**
- * A Unix stream socket that is connected to the socket that listens at a path, or at "@name" (see
- * gs_unix_listen). The call waits while the listener's backlog is full. Non-blocking and
- * close-on-exec, and the caller's.
+ * Connects a Unix stream socket to the socket that listens at a path, or at "@name" (see
+ * gs_unix_listen). Waits while the listener's backlog is full. The socket is non-blocking and
+ * close-on-exec, and is the caller's.
  *
  * The socket; -ECONNREFUSED: the path exists, but no socket listens there; -ENOENT: the path
  * doesn't exist; other errors of connect(2); -EAGAIN, -ETIMEDOUT, -ECANCELED: no socket;
@@ -1577,8 +1571,8 @@ GS_MUST_CHECK int gs_unix_listen(const char *path, int backlog);
 GS_MUST_CHECK int gs_unix_connect(const char *path, gs_deadline deadline);
 
 /**
- * Two Unix stream sockets that are connected to each other, in fds[0] and fds[1]: socketpair(2).
- * Non-blocking and close-on-exec, and the caller's.
+ * Makes two Unix stream sockets that are connected to each other, fds[0] and fds[1]:
+ * socketpair(2). Both are non-blocking and close-on-exec, and are the caller's.
  *
  * 0; -EMFILE, -ENFILE, -ENOMEM: fds is as before; -EINVAL: NULL. Goroutines and plain threads.
  * May switch; not async-signal-safe.
@@ -1609,15 +1603,15 @@ GS_MUST_CHECK int gs_open(const char *path, int flags, mode_t mode, gs_deadline 
 int gs_fsync(int fd, gs_deadline deadline);
 
 /**
- * As gs_fsync, without what isn't needed to read the data again: fdatasync(2).
+ * gs_fsync without metadata that reading the data doesn't need: fdatasync(2).
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_fdatasync(int fd, gs_deadline deadline);
 
 /**
  * Copies up to n bytes from a file on a disk to another file, mostly a socket, within the kernel:
- * sendfile(2). May be short; never raises SIGPIPE. *offset: where the copy begins, and afterwards
- * where it has ended; NULL: the file's own position. out_fd is made non-blocking. If gs_close
+ * sendfile(2). May copy fewer; never raises SIGPIPE. *offset: where the copy begins, and after the
+ * call where it ended; NULL: the file's own position. out_fd is made non-blocking. If gs_close
  * closes in_fd, the copy ends with -ECANCELED when its wait for out_fd is over.
  *
  * The number of bytes, 0 at the end of in_fd; -EAGAIN, -ETIMEDOUT, -ECANCELED: nothing copied;
@@ -1630,9 +1624,9 @@ ssize_t gs_sendfile(int out_fd, int in_fd, off_t *offset, size_t n, gs_deadline 
 
 /**
  * Moves up to n bytes between two files, of which one is a pipe, within the kernel: splice(2),
- * with its flags. May be short; never raises SIGPIPE. The offsets: as for gs_sendfile; NULL for a
- * pipe. Both files are made non-blocking. With SPLICE_F_NONBLOCK the call doesn't wait. It waits
- * for one of the files at a time: if gs_close closes the other file, the call ends with -ECANCELED
+ * with its flags. May move fewer; never raises SIGPIPE. The offsets: as for gs_sendfile; NULL for
+ * a pipe. Both files are made non-blocking. With SPLICE_F_NONBLOCK the call doesn't wait. The call
+ * waits for one file at a time: if gs_close closes the other file, the call ends with -ECANCELED
  * when that wait is over.
  *
  * The number of bytes, 0 at the end of fd_in; -EAGAIN, -ETIMEDOUT, -ECANCELED: nothing moved;
@@ -1649,9 +1643,9 @@ ssize_t gs_splice(int fd_in,
                   gs_deadline deadline);
 
 /**
- * Reads from a file on a disk at an offset, as pread(2). Data that is in memory is read at once.
- * For other data, and always with O_DIRECT, other goroutines run meanwhile. At most 64 calls read
- * or write files on disks at a time: the deadline ends only the wait for a turn.
+ * Reads from a file on a disk at an offset, as pread(2). Data in memory is read at once. For other
+ * data, and always with O_DIRECT, other goroutines run meanwhile. At most 64 calls read or write
+ * files on disks at a time: the deadline ends only the wait for a turn.
  *
  * The number of bytes, short only at the end of the file, with GS_NOWAIT, or where a cancel, the
  * deadline or an error ends the call after a part; -EAGAIN, -ETIMEDOUT, -ECANCELED: nothing read;
@@ -1697,8 +1691,9 @@ int gs_getaddrinfo(const char *node,
 int gs_eai(int r);
 
 /**
- * What gs_getaddrinfo has last returned to the caller, goroutine or plain thread: kept for
- * programs that were written when gs_getaddrinfo did not yet return all of its errors.
+ * Returns the caller's latest result of gs_getaddrinfo. The caller is a goroutine or a plain
+ * thread. Kept for programs that were written when gs_getaddrinfo did not yet return all of its
+ * errors.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_last_error(void);
@@ -1706,34 +1701,35 @@ int gs_last_error(void);
 /* ---- System calls and threads ---- */
 
 /**
- * Announces a system call that may block: until gs_exitsyscall other goroutines may use the caller's
- * P. In between the thread counts as a plain thread: if it calls a function of this library that
- * blocks, the thread blocks. Nests. On a plain thread it does nothing. 0. Go's entersyscall.
+ * Announces a system call that may block: until gs_exitsyscall other goroutines may use the
+ * caller's P. In between the thread counts as a plain thread: a function of this library that
+ * blocks then blocks the thread. Nests. Does nothing on a plain thread. 0. Go's entersyscall.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_entersyscall(void);
 
 /**
  * gs_entersyscall for a call that is sure to block for long: the goroutine gives its P up at once.
- * gs_exitsyscall ends this too. 0. Go's entersyscallblock.
+ * Ended by gs_exitsyscall, too. 0. Go's entersyscallblock.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_entersyscallblock(void);
 
 /**
- * Ends what gs_entersyscall began: the goroutine goes on when it has a P again. If all P's are busy, a
- * goroutine that computes little between its calls, and doesn't use the library there, goes on without
- * a P, as a thread does: so for some us more goroutines run than GOMAXPROCS. That doesn't happen in
- * cooperative mode, nor while the world is stopped. errno stays as it is. 0, on a plain thread always;
- * -EPERM: there was no gs_entersyscall (nothing has changed). Go's exitsyscall.
+ * Ends gs_entersyscall: the goroutine goes on when it has a P again. If all P's are busy, a
+ * goroutine that computes little between its calls, and doesn't use the library there, goes on
+ * without a P, as a thread does. So for some us more than GOMAXPROCS goroutines run; never in
+ * cooperative mode, nor while the world is stopped. errno stays as it is. 0, on a plain thread
+ * always; -EPERM: there was no gs_entersyscall (nothing has changed). Go's exitsyscall.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_exitsyscall(void);
 
 /**
- * Makes system call number nr, announced as by gs_entersyscall, with up to six arguments, each a long
- * or a pointer. errno stays as it is. Not for calls that make or end a thread or process (clone,
- * vfork, exit), or that concern the thread: the goroutine may be on another thread afterwards.
+ * Makes system call number nr, announced as by gs_entersyscall, with up to six arguments, each a
+ * long or a pointer. errno stays as it is. Not for calls that make or end a thread or process
+ * (clone, vfork, exit), or that concern the thread: the goroutine may be on another thread
+ * afterwards.
  *
  * The result of the system call: a negative errno value if it fails, -EINTR included.
  * Goroutines and plain threads. Go's syscall.Syscall6.
@@ -1744,8 +1740,8 @@ long gs_syscall(long nr, ...);
 /**
  * waitpid(2), while other goroutines run. pid, status (or NULL) and options (WNOHANG, WUNTRACED,
  * WCONTINUED) are those of waitpid(2). If pid is the number of one child, and Linux has pidfd_open
- * (5.3), the network poller waits for the child: the call has a file descriptor of its own while it
- * waits. In all other cases (-1, a group, options) gs_waitpid polls, at intervals that grow to 10 ms.
+ * (5.3), the network poller waits for the child: the call has a file descriptor of its own while
+ * it waits. Otherwise (-1, a group, options) gs_waitpid polls, at intervals that grow to 10 ms.
  *
  * The child's pid; 0: WNOHANG is set and no child has changed; -EAGAIN, -ETIMEDOUT, -ECANCELED: no
  * child has changed so far; -ECHILD: there is no such child, or another caller has waited for it;
@@ -1756,16 +1752,16 @@ pid_t gs_waitpid(pid_t pid, int *status, int options, gs_deadline deadline);
 
 /**
  * Takes a signal of a set (a const sigset_t *) that was sent to the process, and fills in *info (a
- * siginfo_t *) unless info is NULL: sigtimedwait(2), by a signalfd(2), which is a file descriptor of
- * the call's own while it waits. As for sigtimedwait, the signals must be blocked in
- * every thread: block them (pthread_sigmask) at the beginning of main, before any other thread starts
+ * siginfo_t *) unless info is NULL: sigtimedwait(2), by a signalfd(2), which is a file descriptor
+ * of the call's own while it waits. As for sigtimedwait, the signals must be blocked in every
+ * thread: block them (pthread_sigmask) at the beginning of main, before any other thread starts
  * and before the first call of this library. The library's own threads block all signals. A signal
  * that was sent to one thread (raise, pthread_kill) is seen on that thread only, so use
  * kill(getpid(), ...) and the like. Several callers may wait: each signal goes to one of them.
  *
- * The signal's number; -EAGAIN, -ETIMEDOUT, -ECANCELED: no signal has come; -EINVAL: the set is NULL
- * or empty, or has the signal that preempts goroutines (SIGURG, or GOSCHED_PREEMPT_SIGNAL); -EMFILE,
- * -ENFILE, -ENOMEM. Goroutines and plain threads. Go's signal.Notify.
+ * The signal's number; -EAGAIN, -ETIMEDOUT, -ECANCELED: no signal has come; -EINVAL: the set is
+ * NULL or empty, or has the signal that preempts goroutines (SIGURG, or GOSCHED_PREEMPT_SIGNAL);
+ * -EMFILE, -ENFILE, -ENOMEM. Goroutines and plain threads. Go's signal.Notify.
  * May switch; not async-signal-safe.
  */
 int gs_signal_wait(const void *set, void *info, gs_deadline deadline);
@@ -1773,17 +1769,17 @@ int gs_signal_wait(const void *set, void *info, gs_deadline deadline);
 /**
  * Calls f(arg) on the thread's own stack (8 MiB as a rule) with the P given up: the way to call a
  * deep or blocking C function from a goroutine. In f the thread counts as a plain thread, but
- * gs_self is the goroutine. Returns what f returns, with errno as f left it; NULL if f is NULL. On
- * a plain thread it just calls f.
+ * gs_self is the goroutine. Returns f's result, with errno as f left it; NULL if f is NULL. On a
+ * plain thread gs_blocking just calls f.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 void *gs_blocking(void *(*f)(void *arg), void *arg);
 
 /**
- * From now on the goroutine stays on this thread, and no other goroutine runs there, except that
- * goroutines which are pinned to the thread run while this goroutine is parked. If the goroutine
- * ends while locked, the thread ends too (unless it is the thread that called gs_run, or other
- * goroutines are pinned to it). Nests. 0. Go's LockOSThread.
+ * Locks the goroutine to this thread: it stays here, and no other goroutine runs here, except that
+ * goroutines pinned to the thread run while this goroutine is parked. If the goroutine ends while
+ * locked, the thread ends too (unless it is the thread that called gs_run, or other goroutines are
+ * pinned to it). Nests. 0. Go's LockOSThread.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_lock_os_thread(void);
@@ -1795,32 +1791,31 @@ int gs_lock_os_thread(void);
 int gs_unlock_os_thread(void);
 
 /**
- * Sets how many goroutines run at the same time, at most GS_MAX_PROCS, and returns the former number;
- * with n <= 0 it only returns the number. All goroutines stop for a moment. -EINVAL: n is too large;
- * -EDEADLK: the caller has stopped the world; -ENOMEM: the number is as before. Also -ENOMEM, -EAGAIN
- * if the runtime can't be started (see gs_init). Goroutines and plain threads. Go's GOMAXPROCS.
+ * Sets how many goroutines run at the same time, at most GS_MAX_PROCS, and returns the former
+ * number; n <= 0 only asks. All goroutines stop for a moment. -EINVAL: n is too large; -EDEADLK:
+ * the caller has stopped the world; -ENOMEM: the number is as before. Also -ENOMEM, -EAGAIN if the
+ * runtime can't be started (see gs_init). Goroutines and plain threads. Go's GOMAXPROCS.
  * May switch; not async-signal-safe.
  */
 int gs_gomaxprocs(int n);
 
 /**
- * Sets how many threads the library may start to run goroutines, and returns the former number; with
- * n <= 0 it only returns the number. Threads that call gs_run don't count. At the limit goroutines
- * wait for a thread; a warning says so once. With a limit of 1 there are two threads while a goroutine
- * has locked the first. Threads above a lowered limit stay. Each goroutine that is preempted by a
- * signal, or blocks its thread, keeps one thread. -ENOMEM, -EAGAIN: the runtime can't be started (see
+ * Sets how many threads the library may start to run goroutines, and returns the former number; n
+ * <= 0 only asks. Threads that call gs_run don't count. At the limit goroutines wait for a thread;
+ * a warning says so once. With a limit of 1 there are two threads while a goroutine has locked the
+ * first. Threads above a lowered limit stay. Each goroutine that is preempted by a signal, or
+ * blocks its thread, keeps one thread. -ENOMEM, -EAGAIN: the runtime can't be started (see
  * gs_init). Go's debug.SetMaxThreads.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_set_max_threads(int n);
 
 /**
- * Writes the kernel's numbers, as of gettid(2), of the threads that the library has started and not
- * joined yet, to ids, which has room for n, and returns how many threads there are: maybe more than
- * n. Threads that call gs_run or gs_attach are not among them. A thread that is being started is
- * waited for. So a program can tell its own threads, in /proc/self/task, from those of the library:
- * before it forks, for instance. -EINVAL: ids is NULL, and n isn't 0. Goroutines and plain threads;
- * never switches.
+ * Writes the thread ids (gettid(2)) of the threads that the library has started and not joined yet
+ * to ids, which has room for n. Returns the number of threads, maybe more than n. Threads that
+ * call gs_run or gs_attach are not among them. Waits for threads that are being started. So a
+ * program can tell its own threads in /proc/self/task from those of the library: before it forks,
+ * for instance. -EINVAL: ids is NULL, and n isn't 0. Goroutines and plain threads; never switches.
  * Not async-signal-safe.
  */
 int gs_own_threads(int32_t *ids, size_t n);
@@ -1833,11 +1828,11 @@ int gs_own_threads(int32_t *ids, size_t n);
  * which callers of gs_ready find g; it must not block. If commit returns false, the goroutine goes
  * on at once. The goroutine stays at rest until commit has returned, even if it is woken or
  * cancelled meanwhile. g is valid until the goroutine ends; to keep it longer, call gs_retain.
- * With GS_NOWAIT, with a deadline that has passed, or if the goroutine was cancelled before, commit
- * is not called.
+ * With GS_NOWAIT, with a deadline that has passed, or if the goroutine was cancelled before,
+ * commit is not called.
  *
- * 0: woken; -EAGAIN, -ETIMEDOUT, -ECANCELED. On a plain thread it blocks the
- * thread until the deadline (commit gets NULL). Go's gopark.
+ * 0: woken; -EAGAIN, -ETIMEDOUT, -ECANCELED. A plain thread blocks until the deadline (commit gets
+ * NULL). Go's gopark.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_park(bool (*commit)(struct gs_g *g, void *arg), void *arg, gs_deadline deadline);
@@ -1851,13 +1846,14 @@ int gs_park(bool (*commit)(struct gs_g *g, void *arg), void *arg, gs_deadline de
 int gs_ready(struct gs_g *g);
 
 /**
- * Stops all goroutines but the caller: when it returns each goroutine is at rest until
- * gs_start_the_world. A goroutine that computes is stopped by the signal. So is a goroutine that
- * waits for a page of memory: it doesn't go on when the page is there. A goroutine whose thread is
- * blocked in a system call that was not announced counts as at rest, and is stopped within a few ms
- * when the call returns; after an announced call it waits in gs_exitsyscall. Goroutines with GS_SPAWN_NOPREEMPT, or within gs_preempt_disable, are waited for. The
- * caller must not block meanwhile, nor end; gs_run, gs_attach, gs_gomaxprocs and gs_shutdown give
- * -EDEADLK. The caller keeps its P in gs_entersyscall and gs_blocking.
+ * Stops all goroutines but the caller: when gs_stop_the_world returns, each goroutine is at rest
+ * until gs_start_the_world. The signal stops goroutines that compute, and goroutines that wait for
+ * a page of memory: these don't go on when the page is there. A goroutine in a system call counts
+ * as at rest. When the call returns, the goroutine is stopped: within a few ms if the call was not
+ * announced, in gs_exitsyscall if it was. Goroutines with GS_SPAWN_NOPREEMPT, or within
+ * gs_preempt_disable, are waited for. The caller must not block meanwhile, nor end; gs_run,
+ * gs_attach, gs_gomaxprocs and gs_shutdown give -EDEADLK. The caller keeps its P in
+ * gs_entersyscall and gs_blocking.
  *
  * Unlike functions that may switch, gs_stop_the_world returns on the caller's thread, and no other
  * goroutine runs there until the caller has started the world again. So a collector may call it in
@@ -1870,8 +1866,8 @@ int gs_ready(struct gs_g *g);
 int gs_stop_the_world(void);
 
 /**
- * Lets the goroutines run again. Unlike functions that may switch, gs_start_the_world returns on the
- * caller's thread. If others wait for the caller's P, the caller is preempted there first.
+ * Lets the goroutines run again. Unlike functions that may switch, gs_start_the_world returns on
+ * the caller's thread. If others wait for the caller's P, the caller is preempted there first.
  *
  * 0; -EPERM: the caller has not stopped the world. Go's startTheWorld.
  * Goroutines and plain threads; not async-signal-safe.
@@ -1879,9 +1875,9 @@ int gs_stop_the_world(void);
 int gs_start_the_world(void);
 
 /**
- * Fills in what can be known of a goroutine while it goes on: all but its stack, sp and regs,
- * which are NULL. size: sizeof(gs_g_info); a library that knows fewer fields sets the rest to 0.
- * The information is a snapshot that may be out of date at once, so it serves for reports only.
+ * Fills in *info for a goroutine that need not be stopped: all but its stack, sp and regs, which
+ * are NULL. size: sizeof(gs_g_info); a library that knows fewer fields sets the rest to 0. The
+ * information is a snapshot that may be out of date at once, so it serves for reports only.
  * info.name is valid as long as the caller's reference or, if g is the caller, as long as the
  * goroutine.
  *
@@ -1892,11 +1888,10 @@ int gs_start_the_world(void);
 int gs_g_info_read(const struct gs_g *g, struct gs_g_info *info, size_t size);
 
 /**
- * Copies the goroutine's name (gs_spawn_opts.name) into buf, which has room for size bytes, cut if
- * need be and with a NUL at its end; "" if it has none. With size 0 buf may be NULL.
+ * Copies the goroutine's name (gs_spawn_opts.name), "" if it has none, into buf, which has room
+ * for size bytes. The copy is cut if need be, and ends with a NUL. With size 0 buf may be NULL.
  *
- * The length of the whole name; -EINVAL: g is NULL, or buf is. Goroutines and plain
- * threads.
+ * The length of the whole name; -EINVAL: g or buf is NULL. Goroutines and plain threads.
  * Never switches; not async-signal-safe.
  */
 int gs_name(const struct gs_g *g, char *buf, size_t size);
@@ -1915,15 +1910,15 @@ int gs_name(const struct gs_g *g, char *buf, size_t size);
 int gs_foreach_g(void (*visit)(const struct gs_g_info *info, void *ctx), void *ctx);
 
 /**
- * Writes what every goroutine is doing, as text, to the file descriptor fd: its id, its state or what
- * it waits for and since when, its node, its name, which goroutine spawned it and where. Goroutines
- * that have not begun have no id ("-"). The text is for people, and its form may change.
+ * Writes a text about every goroutine to the file descriptor fd: its id, its state or what it
+ * waits for and since when, its node, its name, and which goroutine spawned it, and where.
+ * Goroutines that have not begun have no id ("-"). The text is for people, and its form may
+ * change.
  *
- * The world is stopped while this information is copied, so gs_dump waits for goroutines that can't
- * be stopped: see gs_stop_the_world. The text is written after that, so fd may be a pipe that a
- * goroutine reads. 0; a negative errno value of write(2), -ENOMEM. Goroutines and plain threads,
- * with the world stopped by the caller or not; may switch goroutines; not from a signal handler.
- * Go's traceback.
+ * The world is stopped while this information is copied, so gs_dump waits as gs_stop_the_world
+ * does. The text is written after that, so fd may be a pipe that a goroutine reads. 0; a negative
+ * errno value of write(2), -ENOMEM. Goroutines and plain threads, with the world stopped by the
+ * caller or not; may switch goroutines; not from a signal handler. Go's traceback.
  * Not async-signal-safe.
  */
 int gs_dump(int fd);
@@ -1938,15 +1933,15 @@ int gs_dump(int fd);
 int gs_set_deadlock_handler(void (*f)(void *ctx), void *ctx);
 
 /**
- * While a hold is kept, something that the library can't see may wake goroutines (another process,
- * a signal handler, an event loop that is not a thread of this process). So the library reports no
- * deadlock while all goroutines wait. Holds nest, and all threads share one count. The child of a
- * fork has none. 0. Goroutines, plain threads and signal handlers; never switches.
+ * Takes a hold: until gs_unhold the library reports no deadlock when all goroutines wait. For
+ * wake-ups that the library can't foresee: from another process, a signal handler, or an event
+ * loop that is not a thread of this process. Holds nest, and all threads share one count. The
+ * child of a fork has none. 0. Goroutines, plain threads and signal handlers; never switches.
  */
 int gs_hold(void);
 
 /**
- * Gives a hold back: 0; -EPERM: there is none. Goroutines and plain threads; never switches.
+ * Gives a hold back. 0; -EPERM: there is none. Goroutines and plain threads; never switches.
  * Not async-signal-safe.
  */
 int gs_unhold(void);
@@ -1963,33 +1958,34 @@ int gs_unhold(void);
 int gs_set_log(void (*f)(void *ctx, const char *line), void *ctx);
 
 /**
- * Gives way if the goroutine is asked to: two loads and a branch, for the back-edges of loops that
- * call nothing else.
+ * Gives way if the goroutine is asked to. Costs two loads and a branch: for the back-edges of
+ * loops that call nothing else of the library.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 void gs_preempt_check(void);
 
 /**
- * Does what gs_preempt_check does.
+ * Does what gs_preempt_check does, always by a call: before gs_preempt_check this header tests
+ * inline whether a call is needed.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 void gs_preempt_now(void);
 
 /**
- * The address of a word that is not 0 while some goroutine is asked to give way: for programs that
- * load the library with dlopen(3), and for compilers of other languages. It stays the same until
- * the process ends, and only the library writes there. Such a program looks up gs_preempt_flag and
- * gs_preempt_check with dlsym(3), calls gs_preempt_flag once, and then, in a loop,
- * gs_preempt_check whenever the word isn't 0.
+ * Returns the address of a word that is not 0 while some goroutine is asked to give way. For
+ * programs that load the library with dlopen(3), and for compilers of other languages: look up
+ * gs_preempt_flag and gs_preempt_check with dlsym(3), call gs_preempt_flag once, and then, in
+ * loops, gs_preempt_check whenever the word isn't 0. The address stays valid until the process
+ * ends. Only the library writes the word.
  * Goroutines and plain threads; never switches; async-signal-safe.
  */
 const uint32_t *gs_preempt_flag(void);
 
 /**
- * From here on the goroutine is not preempted, neither by a signal nor at calls that don't block,
- * and keeps its P even if it blocks its thread. If its P was taken before, while it blocked its thread,
- * it waits here until it has a P again, on its thread. What GS_SPAWN_NOPREEMPT says about locks,
- * including malloc(3)'s, applies meanwhile. Nests. On a plain thread it does nothing.
+ * Disables preemption of the goroutine, by the signal and at calls that don't block, until
+ * gs_preempt_enable. The goroutine keeps its P even if it blocks its thread. If its P has been
+ * taken, the call first waits for a P, on this thread. The warning at GS_SPAWN_NOPREEMPT about
+ * locks, malloc(3)'s included, applies meanwhile. Nests. Does nothing on a plain thread.
  * Goroutines and plain threads; never switches; not async-signal-safe.
  */
 void gs_preempt_disable(void);
@@ -2003,30 +1999,30 @@ void gs_preempt_enable(void);
 /* ---- Hooks for runtimes that keep state for each thread and each goroutine ---- */
 
 /**
- * Sets the hooks of this process, which are copied, in place of the former hooks; NULL removes them.
- * Call it before the runtime starts if possible: a thread that runs already changes to the new hooks,
- * with thread_stop and thread_start, when it next chooses a goroutine, and at the latest when it ends.
- * So ctx and the functions of hooks that were replaced must stay valid until gs_shutdown has returned.
+ * Sets the hooks of this process, which are copied, in place of the former hooks; NULL removes
+ * them. Call it before the runtime starts if possible: a thread that runs already changes to the
+ * new hooks, with thread_stop and thread_start, when it next chooses a goroutine, and at the
+ * latest when it ends. So ctx and the functions of hooks that were replaced must stay valid until
+ * gs_shutdown has returned.
  *
- * While there are hooks a switch costs some 30 ns more, and with switch_in about as much as a
- * system call more.
+ * Hooks add about 30 ns to a switch, and switch_in about as much as a system call.
  *
- * 0; -EINVAL: size is wrong, or a field is set that this version doesn't know; -ENOMEM.
- * Goroutines and plain threads; not from a hook, nor from a signal handler. It may switch.
- * Not async-signal-safe.
+ * 0; -EINVAL: size is wrong, or a field is set that this version doesn't know; -ENOMEM. Goroutines
+ * and plain threads; not from a hook, nor from a signal handler. May switch.
+ * Goroutines and plain threads; not async-signal-safe.
  */
 int gs_set_hooks(const struct gs_hooks *hooks);
 
 /**
- * The embedder's word of a goroutine: what gs_set_data has set, or gs_spawn_opts.data; else NULL.
- * g: as a hook got it, a reference, or gs_self(). NULL for NULL. Goroutines, plain threads, hooks
- * and signal handlers; never switches.
+ * Returns the embedder's word of a goroutine: the value of gs_set_data, else gs_spawn_opts.data,
+ * else NULL. g: a hook's argument, a reference, or gs_self(). NULL for NULL. Goroutines, plain
+ * threads, hooks and signal handlers; never switches.
  */
 void *gs_data(const struct gs_g *g);
 
 /**
- * Sets the embedder's word of a goroutine. What it points to is the caller's business. 0; -EINVAL:
- * g is NULL. As gs_data.
+ * Sets the embedder's word of a goroutine. The library never follows it. 0; -EINVAL: g is NULL.
+ * Callers: as for gs_data.
  * Goroutines and plain threads; never switches; async-signal-safe.
  */
 int gs_set_data(struct gs_g *g, void *data);
@@ -2043,16 +2039,16 @@ int gs_set_data(struct gs_g *g, void *data);
 GS_MUST_CHECK struct gs_gang *gs_gang_create(void);
 
 /**
- * Gives the reference back: no goroutine can be added to the gang any more. Its members stay a gang
- * until they have ended. Does nothing for NULL.
+ * Gives the reference back: no goroutine can be added any more. The members stay a gang until they
+ * have ended. Does nothing for NULL.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 void gs_gang_free(struct gs_gang *gang);
 
 /**
- * Starts f(arg) as a goroutine that is a member of the gang until it ends. A goroutine that a member
- * spawns with gs_spawn is not a member. opts and out are those of gs_spawn_with; a member must have
- * priority GS_PRIO_NORMAL and node -1, because it runs where its gang does.
+ * Starts f(arg) as a goroutine that is a member of the gang until it ends. A goroutine that a
+ * member spawns with gs_spawn is not a member. opts and out are those of gs_spawn_with; a member
+ * must have priority GS_PRIO_NORMAL and node -1, because it runs where its gang does.
  *
  * 0; -EINVAL: gang or f is NULL, or an option is unknown, out of its range, or not for
  * members; -ENOMEM. Goroutines and plain threads.
@@ -2067,7 +2063,7 @@ int gs_gang_spawn(struct gs_gang *gang,
 /* ---- NUMA nodes ---- */
 
 /**
- * How many NUMA nodes there are with CPUs that this process may use; at least 1. As with any
+ * Returns the number of NUMA nodes with CPUs that this process may use; at least 1. As with any
  * function here, -ENOMEM or -EAGAIN if the runtime can't be started (see gs_init). Each process
  * numbers the nodes in an order of its own, so that not all processes fill the same node first.
  * Goroutines and plain threads. seed: N10.
@@ -2076,25 +2072,24 @@ int gs_gang_spawn(struct gs_gang *gang,
 int gs_numa_nodes(void);
 
 /**
- * The node that the caller is on. A goroutine may be on another after any call that
+ * Returns the node that the caller runs on. A goroutine may be on another node after any call that
  * can switch, a plain thread at any time.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 int gs_numa_node(void);
 
 /**
- * How far node b's memory is from node a's CPUs, in the system's scale: 10 is a node's own memory,
- * and an access at distance 20 takes twice as long. -EINVAL: there is no such node.
+ * Returns the distance of node b's memory from node a's CPUs, in the system's scale: 10 is a
+ * node's own memory; at 20 an access takes twice as long. -EINVAL: there is no such node.
  * Goroutines and plain threads.
  * May switch; not async-signal-safe.
  */
 int gs_numa_distance(int a, int b);
 
 /**
- * The CPUs of a node that this process may use, as sched_getaffinity(2) gives a
- * mask: bit c % 8 of byte c / 8 is CPU c. set has size bytes, of which all are
- * written; it may be NULL with size 0, to ask how many there are. On a synthetic
- * machine they are made up.
+ * Gets the CPUs of a node that this process may use, as a mask like sched_getaffinity(2)'s: bit c
+ * % 8 of byte c / 8 is CPU c. All size bytes of set are written; set may be NULL with size 0, to
+ * ask for the number only. On a synthetic machine the CPUs are made up.
  *
  * How many CPUs the node has; -EINVAL: there is no such node, or size is too small.
  * Goroutines and plain threads.
@@ -2103,43 +2098,43 @@ int gs_numa_distance(int a, int b);
 int gs_numa_cpus(int node, size_t size, void *set);
 
 /**
- * The CPUs that the calling thread may use when the library doesn't bind it to a node: those with
- * which it came to gs_run, or, for a thread that the library has started, those that the process had
- * when the runtime started. For threads and programs that a goroutine starts: they inherit the
- * binding, unless they get this set by pthread_attr_setaffinity_np(3), or by sched_setaffinity(2) in
- * the child. set and size as in gs_numa_cpus.
+ * Gets the CPUs that the calling thread may use while the library doesn't bind it to a node: its
+ * own when it called gs_run or, for a thread that the library has started, the process's when the
+ * runtime started. Threads and programs that a goroutine starts inherit the binding, unless they
+ * get this set: by pthread_attr_setaffinity_np(3), or by sched_setaffinity(2) in the child. set
+ * and size as in gs_numa_cpus.
  *
- * How many CPUs; 0: the calling thread isn't bound (as on a machine with one node, or while a
- * goroutine locks it), so what it starts inherits the right CPUs, and set is left as it is; -EINVAL:
+ * The number of CPUs; 0: the calling thread isn't bound (as on a machine with one node, or while a
+ * goroutine locks it), so its children inherit the right CPUs, and set is left as it is; -EINVAL:
  * size is too small. Goroutines and plain threads.
  * Never switches; not async-signal-safe.
  */
 int gs_numa_unbound_cpus(size_t size, void *set);
 
 /**
- * Memory of size bytes, zeroed, at the start of a page: policy is GS_NUMA_LOCAL, GS_NUMA_STRIPE or
+ * Allocates size bytes, zeroed, at the start of a page. policy: GS_NUMA_LOCAL, GS_NUMA_STRIPE or
  * the number of a node. If that node has no memory left, the memory comes from another node. On a
  * synthetic machine, and with one node, policies make no difference.
  *
  * For large blocks: each call makes one or two system calls. NULL: size is 0, policy is none of
- * these, or there is no memory. Free it with gs_numa_free. Goroutines and plain threads.
+ * these, or there is no memory. Free the memory with gs_numa_free. Goroutines and plain threads.
  * May switch; not async-signal-safe.
  */
 GS_MUST_CHECK void *gs_numa_alloc(size_t size, int policy);
 
 /**
- * Frees what gs_numa_alloc has returned for this size; does nothing for NULL. From anywhere, also
- * after gs_shutdown.
- * May switch; not async-signal-safe.
+ * Frees memory that gs_numa_alloc has returned for this size; does nothing for NULL. Callable from
+ * anywhere, also after gs_shutdown.
+ * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 void gs_numa_free(void *p, size_t size);
 
 /* ---- Statistics ---- */
 
 /**
- * Reads the statistics of the whole runtime; without a runtime all are 0. The counters change
- * while they are read, so sums of them may be off by a few. 0; -EINVAL: NULL, or size is too
- * small. Goroutines and plain threads.
+ * Reads the statistics of the whole runtime; all are 0 without a runtime. The counters change
+ * while they are read, so sums may be off by a few. 0; -EINVAL: NULL, or size is too small.
+ * Goroutines and plain threads.
  * May switch; not async-signal-safe.
  */
 int gs_stats_read(struct gs_stats *out);
@@ -2151,9 +2146,9 @@ int gs_stats_read(struct gs_stats *out);
 int gs_stats_node(int node, struct gs_stats *out);
 
 /**
- * How often P's of a node have stolen work from node from, from its queue or its P's. If both are
- * the same node: how often they have stolen from P's of their own node. -EINVAL: there is no such
- * node, or no runtime. Goroutines and plain threads.
+ * Returns how often P's of a node have stolen work from the queue or the P's of node from. If both
+ * are one node: how often its P's have stolen from each other. -EINVAL: there is no such node, or
+ * no runtime. Goroutines and plain threads.
  * May switch; not async-signal-safe.
  */
 int64_t gs_stats_steals(int node, int from);

@@ -237,8 +237,8 @@ pub unsafe fn lowest_in_use(context: usize) -> usize {
 ///
 /// Inlined, and without a call: a call would push its return address onto the processor's stack of
 /// return addresses, the jump at the end would not pop it, and each later return would be
-/// predicted wrongly. Without a call, two goroutines that wait at equal depths find each other's
-/// predictions right.
+/// predicted wrongly. Without a call, two goroutines that wait in the same calls even have the
+/// right predictions, because their return addresses are equal.
 ///
 /// # Safety
 /// `to` is a context at rest that no other thread resumes; `save` is writable and
