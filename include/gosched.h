@@ -2007,9 +2007,9 @@ void gs_preempt_enable(void);
  *
  * Hooks add about 30 ns to a switch, and switch_in about as much as a system call.
  *
- * 0; -EINVAL: size is wrong, or a field is set that this version doesn't know; -ENOMEM. Goroutines
- * and plain threads; not from a hook, nor from a signal handler. May switch.
- * Goroutines and plain threads; not async-signal-safe.
+ * 0; -EINVAL: size is wrong, or a field is set that this version doesn't know; -ENOMEM.
+ * Goroutines and plain threads; not from a hook, nor from a signal handler. May switch.
+ * Not async-signal-safe.
  */
 int gs_set_hooks(const struct gs_hooks *hooks);
 
@@ -2123,9 +2123,9 @@ int gs_numa_unbound_cpus(size_t size, void *set);
 GS_MUST_CHECK void *gs_numa_alloc(size_t size, int policy);
 
 /**
- * Frees memory that gs_numa_alloc has returned for this size; does nothing for NULL. Callable from
- * anywhere, also after gs_shutdown.
- * Goroutines and plain threads; may switch; not async-signal-safe.
+ * Frees memory that gs_numa_alloc has returned for this size; does nothing for NULL.
+ * From anywhere, also after gs_shutdown.
+ * May switch; not async-signal-safe.
  */
 void gs_numa_free(void *p, size_t size);
 

@@ -120,8 +120,8 @@ const _: () = assert!(offset_of!(gs_hooks, reserved) == 108);
 ///
 /// Hooks add about 30 ns to a switch, and switch_in about as much as a system call.
 ///
-/// 0; -EINVAL: size is wrong, or a field is set that this version doesn't know; -ENOMEM. Goroutines
-/// and plain threads; not from a hook, nor from a signal handler. May switch.
+/// 0; -EINVAL: size is wrong, or a field is set that this version doesn't know; -ENOMEM.
+/// Goroutines and plain threads; not from a hook, nor from a signal handler. May switch.
 ///
 /// # Safety
 /// `hooks` is null or a gs_hooks of the size that it says, whose functions may be called with its

@@ -160,8 +160,8 @@ pub extern "C" fn gs_numa_alloc(size: usize, policy: c_int) -> *mut c_void {
     memory.unwrap_or(ptr::null_mut())
 }
 
-/// Frees memory that gs_numa_alloc has returned for this size; does nothing for NULL. Callable from
-/// anywhere, also after gs_shutdown.
+/// Frees memory that gs_numa_alloc has returned for this size; does nothing for NULL.
+/// From anywhere, also after gs_shutdown.
 ///
 /// # Safety
 /// `p` is null, or was given by `gs_numa_alloc` for `size` and is not used any more.
