@@ -37,7 +37,7 @@ all: build
 # One after the other with make -j too: cargo needs the packages.
 build: $(STAMP)/build ## build the library into target/release (plain `make` does this), libgosched-preload.so, gosched-topo, and Lua's module if Lua's headers are there
 	@$(MAKE) --no-print-directory library
-	@$(MAKE) --no-print-directory $(OUT)/gosched-topo preload $(if $(LUA_PC),target/lua/gosched.so)
+	@$(MAKE) --no-print-directory $(OUT)/gosched-topo preload $(HPP) $(if $(LUA_PC),target/lua/gosched.so)
 
 library: ## build libgosched.so and libgosched.a, nothing else
 	$(CARGO) build --profile $(PROFILE) -p libgosched -p gosched-c
@@ -60,6 +60,13 @@ $(OUT)/libgosched.so: $(OUT)/gosched.o
 $(OUT)/libgosched.a: $(OUT)/gosched.o
 	@rm -f $@
 	$(AR) rcs $@ $<
+
+# C++'s header, joined of its parts: bindings/cpp/README.md says why it is built.
+HPP := target/include/gosched.hpp
+
+$(HPP): bindings/cpp/join bindings/cpp/gosched.hpp $(wildcard bindings/cpp/gosched/*.hpp)
+	@mkdir -p $(@D)
+	awk -f $< bindings/cpp/gosched.hpp >$@
 
 PRELOAD := $(addprefix bindings/preload/,real.c waiters.c sync.c futex.c files.c streams.c several.c others.c masks.c keys.c exits.c openmp.c)
 
@@ -208,12 +215,12 @@ check-header: $(STAMP)/build ## fail if include/gosched.h is not what src/capi g
 	cargo run --quiet --release -p header -- target/gosched.h
 	@diff -u include/gosched.h target/gosched.h || { echo "include/gosched.h is out of date: make header" >&2; exit 1; }
 
-install: ## install what `make` has built, under PREFIX (/usr/local), within DESTDIR
+install: $(HPP) ## install what `make` has built, under PREFIX (/usr/local), within DESTDIR
 	@for built in libgosched.so libgosched.a libgosched-preload.so gosched-topo; do \
 	    test -e target/release/$$built || { echo "target/release/$$built is not built yet: run make first" >&2; exit 1; }; done
 	install -d "$(DESTDIR)$(PREFIX)/include" "$(DESTDIR)$(PREFIX)/bin" "$(DESTDIR)$(LIBDIR)/pkgconfig"
 	install -m 644 include/gosched.h "$(DESTDIR)$(PREFIX)/include/gosched.h"
-	install -m 644 bindings/cpp/gosched.hpp "$(DESTDIR)$(PREFIX)/include/gosched.hpp"
+	install -m 644 $(HPP) "$(DESTDIR)$(PREFIX)/include/gosched.hpp"
 	install -m 644 bindings/mpi/gosched_mpi.h "$(DESTDIR)$(PREFIX)/include/gosched_mpi.h"
 	install -m 755 target/release/libgosched.so "$(DESTDIR)$(LIBDIR)/$(SOFILE)"
 	ln -sf $(SOFILE) "$(DESTDIR)$(LIBDIR)/$(SONAME)"
