@@ -18,9 +18,6 @@ GS_HPP_BEGIN_NAMESPACE
 
 namespace detail {
 
-struct nothing {
-};
-
 /// A place for what a function returns, void and references included. The function makes its result here: it isn't moved.
 template <class T>
 struct box {
