@@ -100,6 +100,17 @@ inline void done(long r, const char *where)
 
 #else
 
+namespace detail {
+
+/// Ends the program, with the error on standard error. what: what is wrong with the gs::result.
+[[noreturn]] __attribute__((noinline, cold)) inline void no_value(const char *what, std::error_code why)
+{
+    std::fprintf(stderr, "gs::result %s: %s\n", what, why.message().c_str());
+    std::abort();
+}
+
+}  // namespace detail
+
 /// What a function with a gs::result returns in place of a value: `return gs::unexpected{code};`.
 struct unexpected {
     std::error_code code;
@@ -151,10 +162,8 @@ public:
 private:
     void check() const
     {
-        if (!value_) {
-            std::fprintf(stderr, "gs::result has no value: %s\n", error_.message().c_str());
-            std::abort();
-        }
+        if (!value_)
+            detail::no_value("has no value", error_);
     }
 };
 
@@ -174,10 +183,8 @@ public:
     /// Without a reference the program is aborted, with the error on standard error.
     T &value() const
     {
-        if (value_ == nullptr) {
-            std::fprintf(stderr, "gs::result has no reference: %s\n", error_.message().c_str());
-            std::abort();
-        }
+        if (value_ == nullptr)
+            detail::no_value("has no reference", error_);
         return *value_;
     }
     T &operator*() const { return value(); }
@@ -199,10 +206,8 @@ public:
     /// Aborts the program, with the error on standard error, if there is one.
     void value() const
     {
-        if (error_) {
-            std::fprintf(stderr, "gs::result is an error: %s\n", error_.message().c_str());
-            std::abort();
-        }
+        if (error_)
+            detail::no_value("is an error", error_);
     }
 };
 
