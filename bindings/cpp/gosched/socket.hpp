@@ -47,6 +47,16 @@ public:
     int shutdown(int how) const noexcept { return ::shutdown(fd_, how) < 0 ? -errno : 0; }
 };
 
+/// The socket of a file that a function of gosched.h has opened, or its error. fd: the descriptor, or a negative errno
+/// value.
+template <class Socket>
+inline result<Socket> opened(int fd, const char *where)
+{
+    if (fd < 0)
+        return failed<Socket>(fd, where);
+    return Socket(fd);
+}
+
 inline int port_of(int fd, bool peer) noexcept
 {
     union {

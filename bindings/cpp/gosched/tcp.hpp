@@ -25,9 +25,7 @@ public:
     static result<tcp_stream> connect(const std::string &host, std::uint16_t port, deadline until = deadline::forever())
     {
         const int fd = gs_tcp_connect(host.c_str(), port, until.native());
-        if (fd < 0)
-            return detail::failed<tcp_stream>(fd, "gs::tcp_stream::connect");
-        return tcp_stream(fd);
+        return detail::opened<tcp_stream>(fd, "gs::tcp_stream::connect");
     }
 
     result<std::uint16_t> local_port() const
@@ -53,10 +51,7 @@ public:
     /// chooses one. backlog: connections that may wait; 0: as many as the system allows. Fails as gs_tcp_listen.
     static result<tcp_listener> listen(const std::string &host, std::uint16_t port, int backlog = 0)
     {
-        const int fd = gs_tcp_listen(host.c_str(), port, backlog);
-        if (fd < 0)
-            return detail::failed<tcp_listener>(fd, "gs::tcp_listener::listen");
-        return tcp_listener(fd);
+        return detail::opened<tcp_listener>(gs_tcp_listen(host.c_str(), port, backlog), "gs::tcp_listener::listen");
     }
 
     bool is_open() const noexcept { return file_.fd() >= 0; }
@@ -73,9 +68,7 @@ public:
         int fd = gs_accept(file_.fd(), nullptr, nullptr, until.native());
         if (fd == -EINVAL && file_.fd() >= 0) // it doesn't listen any more
             fd = -ECANCELED;
-        if (fd < 0)
-            return detail::failed<tcp_stream>(fd, "gs::tcp_listener::accept");
-        return tcp_stream(fd);
+        return detail::opened<tcp_stream>(fd, "gs::tcp_listener::accept");
     }
     /// Ends every accept(), now and later. Any goroutine may call it.
     result<void> stop() const { return detail::done(file_.shutdown(SHUT_RDWR), "gs::tcp_listener::stop"); }

@@ -140,18 +140,13 @@ public:
     /// chooses one. Fails as gs_udp_bind.
     static result<udp_socket> bind(const std::string &host, std::uint16_t port)
     {
-        const int fd = gs_udp_bind(host.c_str(), port);
-        if (fd < 0)
-            return detail::failed<udp_socket>(fd, "gs::udp_socket::bind");
-        return udp_socket(fd);
+        return detail::opened<udp_socket>(gs_udp_bind(host.c_str(), port), "gs::udp_socket::bind");
     }
     /// send() sends to a port of the host, and receive() takes only what comes from there. Fails as gs_udp_connect.
     static result<udp_socket> connect(const std::string &host, std::uint16_t port, deadline until = deadline::forever())
     {
         const int fd = gs_udp_connect(host.c_str(), port, until.native());
-        if (fd < 0)
-            return detail::failed<udp_socket>(fd, "gs::udp_socket::connect");
-        return udp_socket(fd);
+        return detail::opened<udp_socket>(fd, "gs::udp_socket::connect");
     }
 
     bool is_open() const noexcept { return file_.fd() >= 0; }

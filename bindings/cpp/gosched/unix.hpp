@@ -20,10 +20,7 @@ public:
     /// Connects to the listener at the path, or at "@name". Fails as gs_unix_connect.
     static result<unix_stream> connect(const std::string &path, deadline until = deadline::forever())
     {
-        const int fd = gs_unix_connect(path.c_str(), until.native());
-        if (fd < 0)
-            return detail::failed<unix_stream>(fd, "gs::unix_stream::connect");
-        return unix_stream(fd);
+        return detail::opened<unix_stream>(gs_unix_connect(path.c_str(), until.native()), "gs::unix_stream::connect");
     }
     /// Two streams that are connected to each other: socketpair.
     static result<std::pair<unix_stream, unix_stream>> pair()
@@ -51,10 +48,7 @@ public:
     /// for gs::tcp_listener::listen. Fails as gs_unix_listen.
     static result<unix_listener> listen(const std::string &path, int backlog = 0)
     {
-        const int fd = gs_unix_listen(path.c_str(), backlog);
-        if (fd < 0)
-            return detail::failed<unix_listener>(fd, "gs::unix_listener::listen");
-        return unix_listener(fd);
+        return detail::opened<unix_listener>(gs_unix_listen(path.c_str(), backlog), "gs::unix_listener::listen");
     }
 
     bool is_open() const noexcept { return file_.fd() >= 0; }
@@ -65,9 +59,7 @@ public:
     result<unix_stream> accept(deadline until = deadline::forever()) const
     {
         const int fd = gs_accept(file_.fd(), nullptr, nullptr, until.native());
-        if (fd < 0)
-            return detail::failed<unix_stream>(fd, "gs::unix_listener::accept");
-        return unix_stream(fd);
+        return detail::opened<unix_stream>(fd, "gs::unix_listener::accept");
     }
     /// Closes it. No other goroutine may be in a call on it.
     result<void> close() { return detail::done(file_.close(), "gs::unix_listener::close"); }
