@@ -14,6 +14,34 @@
 
 GS_HPP_BEGIN_NAMESPACE
 
+namespace detail {
+
+/// The result of a wait with a limit on a condition variable. r: what the wait gave, a negative errno value or 0.
+inline result<std::cv_status> cv_result(int r, const char *where)
+{
+    if (r == 0)
+        return std::cv_status::no_timeout;
+    if (r == -ETIMEDOUT)
+        return std::cv_status::timeout;
+    return failed<std::cv_status>(r, where);
+}
+
+/// Calls wait() until pred(), or until wait() gives -ETIMEDOUT. Returns pred() as it is at the end.
+template <class Pred, class Wait>
+inline result<bool> wait_for_true(Pred &pred, Wait &&wait, const char *where)
+{
+    while (!pred()) {
+        const int r = wait();
+        if (r == -ETIMEDOUT)
+            return static_cast<bool>(pred());
+        if (r < 0)
+            return failed<bool>(r, where);
+    }
+    return true;
+}
+
+}  // namespace detail
+
 /// sync.Cond, for std::unique_lock<gs::mutex>. The lock is held again when a wait returns or throws. A wait fails
 /// with std::errc::operation_canceled in a cancelled goroutine.
 class condition_variable {
@@ -21,24 +49,13 @@ class condition_variable {
 
     result<std::cv_status> by(std::unique_lock<mutex> &lock, gs_deadline at, const char *where)
     {
-        const int r = gs_cond_wait(&c_, lock.mutex()->native_handle(), at);
-        if (r == 0)
-            return std::cv_status::no_timeout;
-        if (r == -ETIMEDOUT)
-            return std::cv_status::timeout;
-        return detail::failed<std::cv_status>(r, where);
+        return detail::cv_result(gs_cond_wait(&c_, lock.mutex()->native_handle(), at), where);
     }
     template <class Pred>
     result<bool> by(std::unique_lock<mutex> &lock, gs_deadline at, Pred &pred, const char *where)
     {
-        while (!pred()) {
-            const int r = gs_cond_wait(&c_, lock.mutex()->native_handle(), at);
-            if (r == -ETIMEDOUT)
-                return static_cast<bool>(pred());
-            if (r < 0)
-                return detail::failed<bool>(r, where);
-        }
-        return true;
+        const auto wait_once = [&] { return gs_cond_wait(&c_, lock.mutex()->native_handle(), at); };
+        return detail::wait_for_true(pred, wait_once, where);
     }
 
 public:
@@ -190,12 +207,7 @@ class condition_variable_any {
     template <class Lock>
     result<std::cv_status> by(Lock &lock, gs_deadline at, const char *where)
     {
-        const int r = wait_by(lock, at);
-        if (r == 0)
-            return std::cv_status::no_timeout;
-        if (r == -ETIMEDOUT)
-            return std::cv_status::timeout;
-        return detail::failed<std::cv_status>(r, where);
+        return detail::cv_result(wait_by(lock, at), where);
     }
 #if GS_HPP_STOP_TOKENS
     template <class Lock>
@@ -228,14 +240,7 @@ class condition_variable_any {
     template <class Lock, class Pred>
     result<bool> by(Lock &lock, gs_deadline at, Pred &pred, const char *where)
     {
-        while (!pred()) {
-            const int r = wait_by(lock, at);
-            if (r == -ETIMEDOUT)
-                return static_cast<bool>(pred());
-            if (r < 0)
-                return detail::failed<bool>(r, where);
-        }
-        return true;
+        return detail::wait_for_true(pred, [&] { return wait_by(lock, at); }, where);
     }
 
 public:
