@@ -210,6 +210,17 @@ public:
     future_state<R> *operator->() const noexcept { return s_; }
 };
 
+/// The only future of a state.
+template <class R>
+inline result<future<R>> future_of(const future_ref<R> &s)
+{
+    if (!s)
+        return failed<future<R>>(std::future_errc::no_state);
+    if (!s->retrieve())
+        return failed<future<R>>(std::future_errc::future_already_retrieved);
+    return future<R>(s);
+}
+
 /// What gs::future and gs::shared_future have in common.
 template <class R>
 class future_base {
@@ -329,14 +340,7 @@ public:
     void swap(promise_common &o) noexcept { std::swap(s_, o.s_); }
 
     /// Once; then it fails with std::future_errc::future_already_retrieved.
-    result<future<R>> get_future()
-    {
-        if (!s_)
-            return failed<future<R>>(std::future_errc::no_state);
-        if (!s_->retrieve())
-            return failed<future<R>>(std::future_errc::future_already_retrieved);
-        return future<R>(s_);
-    }
+    result<future<R>> get_future() { return future_of(s_); }
 #if GS_HPP_EXCEPTIONS
     /// Misuse if there is no exception.
     void set_exception(std::exception_ptr thrown)
@@ -365,10 +369,8 @@ public:
 /// std::future_error. Used by one goroutine or thread at a time.
 template <class R>
 class future : public detail::future_base<R> {
-    friend class detail::promise_common<R>;
     friend class shared_future<R>;
-    template <class>
-    friend class packaged_task;
+    friend result<future> detail::future_of<R>(const detail::future_ref<R> &);
     explicit future(detail::future_ref<R> s) noexcept : detail::future_base<R>(std::move(s)) {}
 
 public:
@@ -526,14 +528,7 @@ public:
 
     bool valid() const noexcept { return static_cast<bool>(s_); }
     /// Once; then it fails with std::future_errc::future_already_retrieved.
-    result<future<R>> get_future()
-    {
-        if (!s_)
-            return detail::failed<future<R>>(std::future_errc::no_state);
-        if (!s_->retrieve())
-            return detail::failed<future<R>>(std::future_errc::future_already_retrieved);
-        return future<R>(s_);
-    }
+    result<future<R>> get_future() { return detail::future_of(s_); }
     /// Calls the function: what it returns or throws is the future's result. Once; then it fails with
     /// std::future_errc::promise_already_satisfied.
     result<void> operator()(Args... args)
