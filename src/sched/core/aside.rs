@@ -1,94 +1,76 @@
 //! Tasks that no P can run for now: there is no address space for their stack, or no thread of the library's own for a
 //! goroutine that needs such a thread. They wait here, in no run queue, so that the P's go on at full speed with
-//! everything else. Each comes back to the run queues when a stack is given back or a thread goes idle. Memory and
-//! threads also come free outside the library, without its notice, so sysmon lets tasks try again at intervals, and
-//! doesn't sleep until woken while a task waits here.
+//! everything else.
+//!
+//! There is one queue, whatever a task lacks. The oldest task goes back to the run queues, to try again, when a goroutine
+//! ends or a newborn has found a stack. The [`TRIES`] oldest tasks do so once per [`RETRY`], when sysmon puts them back:
+//! memory and threads also come free outside the library, without its notice.
+//!
+//! Why nothing is lost: a task that still lacks something goes to the end of the queue, so no task stays before the
+//! others, and each of `n` tasks tries again within `n / TRIES` rounds of sysmon. sysmon doesn't sleep until woken while
+//! a task waits here. So sysmon makes up for all that goroutines which end miss, and there is no protocol between them.
 
 use super::ready;
 use crate::os::futex;
-use crate::sched::prim::forking::is_forking;
 use crate::sched::types::aside::Aside;
-use crate::sched::types::m::MRef;
 use crate::sched::types::node::priority;
 use crate::sched::types::p::PRef;
 use crate::sched::types::runtime::{Runtime, ends, rt};
-use crate::sched::types::task::{Fifo, Task, TaskKind};
+use crate::sched::types::task::{Task, TaskKind};
 use core::sync::atomic::Ordering;
 
-/// How often one task of each kind tries again although no stack or thread came free, in ns.
+/// How often sysmon lets tasks try again, in ns.
 const RETRY: i64 = 1_000_000;
+/// How many tasks sysmon lets try again at once. Each that fails costs up to tens of us: the system refuses memory or a
+/// thread.
+const TRIES: usize = 8;
 
 impl Aside {
-    /// There is no memory for a stack of the default size, or of another size. The task waits until goroutines give
-    /// stacks back.
+    /// There is no memory for the task's stack.
     #[cold]
-    pub fn wait_for_stack(&self, task: Task, is_default: bool) {
+    pub fn wait_for_stack(&self, task: Task) {
+        rt().warn_no_stack();
+        self.wait(task);
+    }
+
+    /// The task waits until it can try again.
+    #[cold]
+    pub fn wait(&self, task: Task) {
         let rt = rt();
-        rt.warn_no_stack();
-        if is_default { &self.default_stacks } else { &self.other_stacks }.push(task);
-        // After the push. A goroutine that ends before it sees this bit retries no task; sysmon does.
-        rt.watch_ends_for_stacks();
+        self.tasks.push(task);
+        // After the push: a goroutine that ends and sees this bit finds the task.
+        rt.ends.fetch_or(ends::ASIDE, Ordering::SeqCst);
         rt.sysmon.wake_if_asleep();
     }
 
-    /// There is no thread for a goroutine that needs one of the library's own.
+    /// The oldest task tries again on this P, which has found a stack or is about to be given one. Not by way of a global
+    /// queue, because another P might not find the stack. False: no task waits.
     #[cold]
-    pub fn wait_for_thread(&self, task: Task) {
-        self.threads.push(task);
-        rt().sysmon.wake();
-    }
-
-    /// A stack is about to be free on this P, or was found: one task of each size tries again.
-    #[cold]
-    pub fn stack_is_free(&self, p: PRef) {
-        for task in [&self.default_stacks, &self.other_stacks].into_iter().filter_map(Fifo::pop) {
-            match priority_of(&task) {
-                priority::NORMAL => ready::push_shared(p, task),
-                other => drop(rt().push_quietly(p.node as usize, task, other)),
-            }
+    pub fn try_next(&self, p: PRef) -> bool {
+        let task = self.tasks.pop();
+        let some = task.is_some();
+        if let Some(task) = task.filter(|task| !ready::ready_if_special(task)) {
+            ready::push_shared(p, task);
         }
-    }
-
-    /// This M goes to sleep. If its thread is not borrowed a goroutine that waits for a thread can have it: sysmon is
-    /// woken, which finds a P for the two.
-    pub fn thread_is_idle(&self, rt: &Runtime, m: MRef) {
-        if self.lacks_threads() && !m.is_runner() {
-            rt.sysmon.wake();
-        }
+        some
     }
 
     /// For sysmon: puts tasks back into the run queues to try again. True: it has put back at least one.
     pub fn retry(&self, rt: &Runtime, now: i64) -> bool {
-        if self.is_empty() {
+        if self.tasks.is_empty() || now < self.next_try.load(Ordering::Relaxed) {
             return false;
         }
-        let may_retry = now >= self.next_try.load(Ordering::Relaxed);
-        if may_retry {
-            self.next_try.store(now + RETRY, Ordering::Relaxed);
+        self.next_try.store(now + RETRY, Ordering::Relaxed);
+        // Together: a task that fails meanwhile comes back to the queue, and tries again in the next round.
+        let mut tasks = self.tasks.pop_batch(|_| TRIES);
+        while let Some(task) = tasks.pop() {
+            let priority = match task.kind() {
+                TaskKind::Goroutine(g) => g.priority.get(),
+                TaskKind::Newborn(_) => priority::NORMAL,
+            };
+            rt.push(rt.any_node(), task, priority);
         }
-        let mut some = false;
-        let mut try_again = |queue: &Fifo| {
-            if let Some(task) = queue.pop() {
-                let priority = priority_of(&task);
-                rt.push(rt.any_node(), task, priority);
-                some = true;
-            }
-        };
-        if may_retry {
-            try_again(&self.default_stacks);
-            try_again(&self.other_stacks);
-        }
-        if !is_forking() && (may_retry || rt.has_idle_own_m()) {
-            try_again(&self.threads);
-        }
-        some
-    }
-}
-
-fn priority_of(task: &Task) -> i8 {
-    match task.kind() {
-        TaskKind::Goroutine(g) => g.priority.get(),
-        TaskKind::Newborn(_) => priority::NORMAL,
+        true
     }
 }
 
@@ -97,14 +79,9 @@ impl Runtime {
     #[cold]
     pub fn goroutine_ended(&self, p: PRef) {
         let told = self.ends.load(Ordering::Relaxed);
-        if told & ends::STACKS != 0 {
-            self.aside.stack_is_free(p);
-            if !self.aside.lacks_stacks() {
-                self.ends.fetch_and(!ends::STACKS, Ordering::SeqCst);
-            }
-            if self.aside.lacks_stacks() {
-                self.watch_ends_for_stacks();
-            }
+        if told & ends::ASIDE != 0 && !self.aside.try_next(p) {
+            // A task that was pushed just now waits for sysmon. If the task fails again it sets the bit.
+            self.ends.fetch_and(!ends::ASIDE, Ordering::SeqCst);
         }
         if told & ends::DRAIN != 0 && self.goroutines() == 0 {
             self.drained.fetch_add(1, Ordering::Release);

@@ -192,7 +192,7 @@ pub fn move_away(m: MRef, task: Task) -> Result<(), Task> {
             give(other, Some(release_p(m)), Some(task), false);
         }
         None if rt.lacks_threads.load(Ordering::Relaxed) && rt.own_ms() == 0 => return Err(task),
-        None => rt.aside.wait_for_thread(task),
+        None => rt.aside.wait(task),
     }
     Ok(())
 }
@@ -234,6 +234,6 @@ fn move_off(m: MRef, g: GRef) {
         g.set_flag(flags::AVOID_RUNNER | flags::AVOID_PINNED, false);
         m.stash.set(Some(task));
     } else {
-        rt.aside.wait_for_thread(task);
+        rt.aside.wait(task);
     }
 }

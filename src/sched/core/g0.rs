@@ -197,7 +197,7 @@ fn make_current(m: MRef, mut task: Task) -> Option<GRef> {
     }
     match task.kind() {
         TaskKind::Goroutine(g) if g.has(flags::UNBORN) && stacks::equip(m, g).is_none() => {
-            rt().aside.wait_for_stack(task, g.stack_class.get().is_none());
+            rt().aside.wait_for_stack(task);
             None
         }
         TaskKind::Goroutine(g) => {
@@ -214,14 +214,14 @@ fn make_current(m: MRef, mut task: Task) -> Option<GRef> {
         TaskKind::Newborn(n) => {
             let p = m.p();
             let Some(g) = stacks::descriptor(p) else {
-                p.rt().aside.wait_for_stack(task, true);
+                p.rt().aside.wait_for_stack(task);
                 return None;
             };
             // SAFETY: the newborn came out of a queue, so this M owns it.
             unsafe { stacks::begin_on(p, n, g) };
-            if p.rt().aside.lacks_stacks() {
-                // There is one stack, so there may be more: a task that waits aside for a stack tries again.
-                p.rt().aside.stack_is_free(p);
+            if !p.rt().aside.tasks.is_empty() {
+                // There is one stack, so there may be more: a task that waits aside tries again.
+                p.rt().aside.try_next(p);
             }
             Some(g)
         }

@@ -266,7 +266,7 @@ pub fn pass_on(m: MRef, g: GRef) {
         Err(task) if group.is_for_runners_only() => group.wait_for_runner(task),
         // At the limit of threads there may never be a thread other than this one.
         Err(task) if group.add_current(m) => m.stash.set(Some(task)),
-        Err(task) => rt.aside.wait_for_thread(task),
+        Err(task) => rt.aside.wait(task),
     }
 }
 

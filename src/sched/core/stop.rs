@@ -84,7 +84,6 @@ pub fn stop(m: MRef, mut attended: Option<PRef>) {
         node.add_idle_m(m, post.is_needed());
         // Pairs with the fences of threads that look for an idle M after they have published something for it.
         fence(Ordering::SeqCst);
-        rt.aside.thread_is_idle(rt, m);
         if is_wanted(m) && node.leave_idle_ms(m) {
             post.leave();
             if answer_call(m) {

@@ -117,7 +117,7 @@ fn is_deadlocked(rt: &Runtime) -> bool {
     rt.idle.ps() as usize >= rt.procs()
         && !steal::work_anywhere(rt)
         && !waits_for_something(rt)
-        && rt.aside.is_empty()
+        && rt.aside.tasks.is_empty()
         // A spare M is counted among the M's before the kernel counts its thread.
         && !rt.template.is_asked()
         && thread::count() == rt.threads_that_cannot_wake() + blocked_plain_threads()

@@ -253,7 +253,7 @@ impl Sysmon {
     fn may_sleep_deep(&mut self, rt: &Runtime, now: i64) -> bool {
         let long_idle = self.idle_since.is_some_and(|since| now - since >= DEEP_AFTER);
         // If an M is wanted, work may wait for it.
-        let waits = rt.ms_wanted.load(Ordering::Relaxed) || !rt.aside.is_empty();
+        let waits = rt.ms_wanted.load(Ordering::Relaxed) || !rt.aside.tasks.is_empty();
         // For a timer that is due the timer watcher is about to wake, or needs help.
         let due = timers::next_of_idle_ps() <= now;
         long_idle && !waits && !due && self.poller.may_sleep(rt)

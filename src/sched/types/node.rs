@@ -296,11 +296,6 @@ impl Node {
         self.idle_ms(|list| !list.is_empty())
     }
 
-    /// Whether an M that fits is in the pool.
-    pub fn has_idle_m_that(&self, fits: impl Fn(MRef) -> bool) -> bool {
-        self.idle_ms(|list| list.iter().any(|&m| fits(m)))
-    }
-
     /// Takes the M that went idle last.
     #[must_use]
     pub fn pop_idle_m(&self) -> Option<MRef> {

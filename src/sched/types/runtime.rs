@@ -59,8 +59,8 @@ pub static NUMBER: AtomicU32 = AtomicU32::new(0);
 pub mod ends {
     /// A thread waits in `drain` for the last goroutine to end.
     pub const DRAIN: u32 = 1;
-    /// Tasks wait aside for a stack.
-    pub const STACKS: u32 = 2;
+    /// Tasks wait aside.
+    pub const ASIDE: u32 = 2;
 }
 
 /// See the module.
@@ -504,11 +504,6 @@ impl Runtime {
         self.own_ms.load(Ordering::Relaxed)
     }
 
-    /// Whether an M with a thread of the library's own is idle.
-    pub fn has_idle_own_m(&self) -> bool {
-        self.nodes.iter().any(|n| n.has_idle_m_that(|m| !m.is_runner()))
-    }
-
     /// How many threads may be locked: all but one of those that the limit allows.
     pub fn lockable_threads(&self) -> usize {
         self.max_ms.load(Ordering::Relaxed).saturating_sub(1).max(1)
@@ -672,11 +667,6 @@ impl Runtime {
     #[inline(always)]
     pub fn watches_ends(&self) -> bool {
         self.ends.load(Ordering::Relaxed) != 0
-    }
-
-    /// Tasks wait for a stack: from now on goroutines that end let them try.
-    pub fn watch_ends_for_stacks(&self) {
-        self.ends.fetch_or(ends::STACKS, Ordering::SeqCst);
     }
 
     /// The M's for which `f` is true.
