@@ -144,7 +144,7 @@ pub fn is_live(group: *const Group) -> bool {
 
 /// Whether the thread is in `gs_run` and stays there for now: at its end it calls [`leave`].
 fn is_in_run(m: &M) -> bool {
-    m.is_runner() && !m.root_done.load(Ordering::Relaxed)
+    m.is_runner() && !m.leaves.load(Ordering::Relaxed)
 }
 
 /// A thread is in `gs_run`. If it is in no group, it joins a group that has a place for such a thread. It also joins

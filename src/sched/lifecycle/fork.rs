@@ -18,10 +18,13 @@ use crate::sched::types::cxa;
 use crate::sched::types::m;
 use crate::sched::types::runtime::{AT_THE_DOOR, CHANGING, INSIDE, LIFE, RUNTIME, Runtime, try_rt};
 use core::ptr;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 /// The thread that forks holds the lock of `World`. Used with `LIFE` held.
 pub static EXCLUDES_STOP: AtomicBool = AtomicBool::new(false);
+
+/// The value of `M::outside` of the thread that forks, before the fork. Used with `LIFE` held.
+static FORKS_FROM: AtomicU8 = AtomicU8::new(m::INSIDE);
 
 /// How long a thread that is about to fork sleeps before it checks again whether the world is still stopped, in ns.
 pub const FORK_RETRY: i64 = 100_000;
@@ -45,12 +48,11 @@ const HELD: [LockAndUnlock; 9] = [
 
 pub extern "C" fn before_fork() {
     // A goroutine isn't stopped while it has the locks.
-    if let Some(m) = m::current() {
-        m.forks_from.set(boundary::go_inside(m));
-    }
+    let from = m::current().map_or(m::INSIDE, boundary::go_inside);
     timers::no_longer_keeps_from_forking();
     let excludes = lock_life_to_fork();
     EXCLUDES_STOP.store(excludes, Ordering::Relaxed);
+    FORKS_FROM.store(from, Ordering::Relaxed);
     // Set with `LIFE` held, so of several threads that fork one at a time has it.
     FORKING.store(true, Ordering::SeqCst);
     if let Some(rt) = try_rt() {
@@ -125,10 +127,11 @@ pub extern "C" fn after_fork() {
             unsafe { rt.world.unlock() };
         }
     }
+    let from = FORKS_FROM.load(Ordering::Relaxed);
     // SAFETY: `before_fork` has run on this thread.
     unsafe { unlock_after_fork(try_rt()) };
     if let Some(m) = m::current() {
-        m.outside.store(m.forks_from.get(), Ordering::Release);
+        m.outside.store(from, Ordering::Release);
     }
 }
 

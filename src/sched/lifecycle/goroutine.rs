@@ -184,7 +184,7 @@ fn end_specially(m: MRef, g: GRef) -> Option<Task> {
         super::lock_thread::remove_lock(m);
         if !m.is_runner() && !m.is_locked() && m.pinned_here.load(Ordering::Relaxed) == 0 {
             // What the goroutine did to its thread ends with the thread.
-            m.ended.store(true, Ordering::Relaxed);
+            m.leaves.store(true, Ordering::Relaxed);
         }
     }
     let p = m.p();
@@ -195,7 +195,7 @@ fn end_specially(m: MRef, g: GRef) -> Option<Task> {
     if p.rt().watches_ends() {
         p.rt().goroutine_ended(p);
     }
-    if m.ended.load(Ordering::Relaxed) || m.is_wanted_back() {
+    if m.is_wanted_back() {
         // No direct switch: this thread runs no goroutine any more, or may go back now.
         world::ask(p, attention::TO_G0);
     }

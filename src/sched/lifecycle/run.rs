@@ -50,14 +50,11 @@ pub fn run_root(create: impl FnOnce(MRef) -> Result<GRef, i32>) -> i32 {
         Ok(g) => g,
         Err(e) => {
             m.hold.end();
-            // Another thread may have made the M a member of a group that wants threads of `gs_run`.
-            group::leave(m);
             rt.runner_leaves(m);
             return e;
         }
     };
     m.root.set(root.as_ptr());
-    m.root_done.store(false, Ordering::Relaxed);
     root.runner.set(m.as_ptr());
     let alt = AltStack::set_up();
     let exact = ExactTimeouts::ask_for();
@@ -98,7 +95,7 @@ pub fn run_root(create: impl FnOnce(MRef) -> Result<GRef, i32>) -> i32 {
 /// The root goroutine of this M has ended: the thread goes back to its owner as soon as it has left the goroutine that
 /// it runs now.
 pub fn root_ended(runner: MRef) {
-    runner.root_done.store(true, Ordering::Release);
+    runner.leaves.store(true, Ordering::Release);
     // Pairs with the fences in `must_leave` and `stop`.
     fence(Ordering::SeqCst);
     for p in rt().ps() {

@@ -227,7 +227,7 @@ impl Runtime {
                 in_calls += usize::from(hold == Hold::InCall);
                 !matches!(hold, Hold::Held | Hold::InCall)
                     || !m.pinned.is_empty()
-                    || (m.runner.load(Ordering::Relaxed) && m.root_done.load(Ordering::Relaxed))
+                    || (m.is_runner() && m.leaves.load(Ordering::Relaxed))
             };
             all.iter().any(may) || in_calls > blocked
         })

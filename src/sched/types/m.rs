@@ -116,8 +116,6 @@ pub struct M {
     pub calls_without_p: AtomicU32,
     /// Its goroutine has stopped the world, and keeps the thread and the P until the world goes on.
     pub stops_world: Cell<bool>,
-    /// The value of `outside` before the fork under way.
-    pub forks_from: Cell<u8>,
     /// The M enters its pool as soon as its thread runs.
     pub is_spare: Cell<bool>,
     /// The kernel's number of the thread.
@@ -156,18 +154,16 @@ pub struct M {
     /// The affinity with which a thread came to `gs_run`, which gets it back. Null: the thread is not borrowed, or is not
     /// to be bound.
     own_affinity: Cell<*mut Affinity>,
-    /// The M of `gs_run`: the thread belongs to the caller and goes back when `root_done` is set.
-    pub runner: AtomicBool,
-    /// The goroutine for which the thread was borrowed: `gs_run`'s, or an attached thread's.
-    pub root: Cell<*const G>,
-    /// `root` has ended: the thread goes back to its owner.
-    pub root_done: AtomicBool,
+    /// The goroutine for which the thread was borrowed: `gs_run`'s, or an attached thread's. Null: the thread is the
+    /// library's own.
+    pub root: RelaxedCell<*const G>,
+    /// The thread is to leave the runtime. If it is borrowed: `root` has ended, and the thread goes back to its owner.
+    /// Else: the goroutine that had locked the thread has ended, and the thread ends.
+    pub leaves: AtomicBool,
     /// What `gs_attach` has made for the thread, or null. The thread's goroutine is `root`.
     pub attachment: RelaxedCell<*const Attachment>,
     /// The thread, for the join.
     pub thread: Cell<Option<Thread>>,
-    /// The thread has ended or is about to.
-    pub ended: AtomicBool,
     /// How many switches there were, from g0 and directly, for statistics.
     pub switches: AtomicU64,
 }
@@ -225,7 +221,6 @@ impl M {
             has_lost_p_before: Cell::new(false),
             calls_without_p: AtomicU32::new(0),
             stops_world: Cell::new(false),
-            forks_from: Cell::new(INSIDE),
             is_spare: Cell::new(false),
             tid: AtomicI32::new(0),
             short_turns: AtomicBool::new(false),
@@ -241,12 +236,10 @@ impl M {
             node: RelaxedCell::new(node),
             bound_to: Cell::new(usize::MAX),
             own_affinity: Cell::new(ptr::null_mut()),
-            runner: AtomicBool::new(false),
-            root: Cell::new(ptr::null()),
-            root_done: AtomicBool::new(false),
+            root: RelaxedCell::new(ptr::null()),
+            leaves: AtomicBool::new(false),
             attachment: RelaxedCell::new(ptr::null()),
             thread: Cell::new(None),
-            ended: AtomicBool::new(false),
             switches: AtomicU64::new(0),
         }
     }
@@ -256,7 +249,7 @@ impl M {
         self.node.set(node);
         self.bound_to.set(usize::MAX);
         self.short_turns.store(false, Ordering::Relaxed);
-        self.ended.store(false, Ordering::Relaxed);
+        self.leaves.store(false, Ordering::Relaxed);
     }
 
     /// At the start of the thread: fills in what only the thread itself can tell.
@@ -376,17 +369,17 @@ impl M {
         self.by_g0.get() & HOOKED != 0
     }
 
-    /// See `runner`.
+    /// Whether the thread is borrowed: it is in `gs_run`, or attached. Any thread may ask.
     #[inline(always)]
     pub fn is_runner(&self) -> bool {
-        self.runner.load(Ordering::Relaxed)
+        !self.root.seen().is_null()
     }
 
     /// The M sleeps, or is about to, and then gets a P from a goroutine that computes: from now on the kernel runs the M's
     /// thread as soon as it wakes, ahead of that goroutine's. A borrowed thread keeps the turns that its owner has given it.
     pub fn ask_for_short_turns(&self) {
         let id = self.tid.load(Ordering::Relaxed);
-        let may = id != 0 && !self.is_runner() && !self.is_attached();
+        let may = id != 0 && !self.is_runner();
         if may && !self.short_turns.load(Ordering::Relaxed) {
             self.short_turns.store(true, Ordering::Relaxed);
             thread::ask_for_turns(id, Turns::Short);
@@ -419,20 +412,18 @@ impl M {
     /// has ended.
     pub fn must_leave(&self) -> bool {
         if self.is_runner() {
-            // Pairs with the fence in `root_ended`: either this M sees `root_done`, or `root_ended` sees the M's P.
+            // Pairs with the fence in `root_ended`: either this M sees `leaves`, or `root_ended` sees the M's P.
             fence(Ordering::SeqCst);
-            if self.root_done.load(Ordering::Acquire) && !self.has_bound() {
-                return true;
-            }
         }
-        self.ended.load(Ordering::Relaxed) || self.rt().exiting.load(Ordering::Acquire)
+        let leaves = self.leaves.load(Ordering::Acquire) && !self.has_bound();
+        leaves || self.rt().exiting.load(Ordering::Acquire)
     }
 
-    /// Whether the thread is borrowed and its owner waits for it.
+    /// Whether the M must go to g0, because its thread is to leave.
     pub fn is_wanted_back(&self) -> bool {
-        // SeqCst: pairs with the fence in `root_ended`. Either an M that has just taken a P sees `root_done`, or
+        // SeqCst: pairs with the fence in `root_ended`. Either an M that has just taken a P sees `leaves`, or
         // `root_ended` sees that the M runs that P.
-        self.is_runner() && self.root_done.load(Ordering::SeqCst)
+        self.leaves.load(Ordering::SeqCst)
     }
 
     /// The thread is in this state, and had used this CPU time before, in ns. Notes that it is blocked, if it is.

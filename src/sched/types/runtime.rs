@@ -566,7 +566,6 @@ impl Runtime {
     pub fn add_runner(&self) -> Option<MRef> {
         let m = self.add_m(self.any_node())?;
         self.runners.fetch_add(1, Ordering::SeqCst);
-        m.runner.store(true, Ordering::Relaxed);
         m.hold.begin_call();
         // Release: a thread that counts this M sees that it is in a call.
         self.m_count.fetch_add(1, Ordering::Release);
@@ -575,7 +574,6 @@ impl Runtime {
 
     /// The thread goes back to its owner, and doesn't use the runtime any more.
     pub fn runner_leaves(&self, m: MRef) {
-        m.runner.store(false, Ordering::Relaxed);
         m.root.set(ptr::null());
         m.attachment.set(ptr::null());
         m.by_g0.set(m.by_g0.get() & !crate::sched::types::m::ATTACHED);
