@@ -66,7 +66,7 @@ pub fn is_borrowed(g: GRef, m: MRef) -> bool {
 #[inline(always)]
 pub fn is_for_pinned(m: MRef) -> bool {
     // A single branch, because each announced call checks this.
-    m.pinned_here.load(Ordering::Relaxed) as usize | m.group.load(Ordering::Relaxed).addr() != 0
+    m.pinned_here.load(Ordering::Relaxed) as usize | m.places.load(Ordering::Relaxed).addr() != 0
 }
 
 /// Whether goroutines are pinned to the M's thread.

@@ -325,7 +325,7 @@ fn find_in_queues(m: MRef, p: PRef) -> Option<Task> {
     // In every second decision, a goroutine that waits to begin on another member of the M's worker group: that member
     // may be in a call for long, and this M may always have other work.
     if p.tick.load(Ordering::Relaxed).is_multiple_of(2)
-        && let Some(task) = group::steal_now_and_then(m)
+        && let Some(task) = group::steal(m)
     {
         next_tick(p);
         return Some(task);

@@ -10,11 +10,12 @@ use super::start;
 use crate::os::heap;
 use crate::os::locked::Locked;
 use crate::sched::types::g::{GRef, flags};
-use crate::sched::types::group::Group;
+use crate::sched::types::group::{Group, Place};
 use crate::sched::types::m::{M, MRef};
 use crate::sched::types::node::{Node, priority};
 use crate::sched::types::runtime::{Inside, Runtime, rt};
 use crate::sched::types::task::{Fifo, Task, TaskKind};
+use core::iter;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
@@ -43,13 +44,13 @@ pub unsafe fn unlock_all() {
 /// A group of `n` threads, 1 to `types::group::LARGEST`, of which `runners` are threads that call `gs_run`. `None`: there
 /// is no memory.
 pub fn create(n: usize, runners: usize) -> Option<&'static Group> {
-    let mut members = Vec::new();
-    if !heap::reserve(&mut members, n) {
+    let mut places = Vec::new();
+    if !heap::reserve(&mut places, n) {
         return None;
     }
-    members.resize_with(n, || AtomicPtr::new(ptr::null_mut()));
+    places.resize_with(n, Place::new);
     let group = heap::boxed(Group {
-        members,
+        places,
         runners,
         runtime: AtomicU32::new(0),
         alive: AtomicUsize::new(0),
@@ -61,6 +62,7 @@ pub fn create(n: usize, runners: usize) -> Option<&'static Group> {
             return None;
         }
         let at = ptr::from_ref(&*group);
+        group.places.iter().for_each(|p| p.group.store(at.cast_mut(), Ordering::Relaxed));
         all.push(group);
         Some(at)
     })?;
@@ -97,7 +99,7 @@ pub unsafe fn free(group: *const Group) -> i32 {
             return Err(-libc::EBUSY);
         }
         group.freed.store(true, Ordering::Relaxed);
-        Ok(rt.map(|rt| group.dismiss(all, rt)))
+        Ok(rt.map(|rt| group.dismiss(rt)))
     });
     match (freed, rt) {
         (Err(e), _) => return e,
@@ -175,20 +177,14 @@ pub fn leave(m: MRef) {
     if !m.is_runner() && !m.is_member() {
         return;
     }
-    ALL.with(|all| {
-        let rt = rt();
-        for group in of(all, m) {
-            for member in &group.members {
-                if member.load(Ordering::Relaxed) == m.as_ptr() {
-                    member.store(ptr::null_mut(), Ordering::Relaxed);
-                }
-            }
+    ALL.with(|_| {
+        for place in places_of(m) {
+            place.member.store(ptr::null_mut(), Ordering::Relaxed);
             if m.is_runner() {
-                group.add_runners(rt);
+                group_of(place).add_runners(rt());
             }
         }
-        m.group.store(ptr::null_mut(), Ordering::Relaxed);
-        m.other_groups.store(0, Ordering::Relaxed);
+        m.places.store(ptr::null_mut(), Ordering::Relaxed);
     });
     // The lock was held, so no task has been pushed since.
     while let Some(task) = m.pinned.pop() {
@@ -204,9 +200,7 @@ fn of_g(g: GRef) -> &'static Group {
 
 /// Whether the goroutine, which has not begun, may begin on this M.
 pub fn may_begin(m: MRef, g: GRef) -> bool {
-    let group = g.group.get();
-    m.group.load(Ordering::Relaxed).cast_const() == group
-        || (m.other_groups.load(Ordering::Relaxed) > 0 && of_g(g).has_member(m))
+    places_of(m).any(|place| ptr::eq(group_of(place), g.group.get()))
 }
 
 /// The goroutine is to begin in this group.
@@ -234,7 +228,7 @@ pub fn member_ended(g: GRef) {
 pub fn submit(m: Option<MRef>, g: GRef) {
     let task = Task::goroutine(g);
     match m {
-        Some(m) if of_g(g).members.len() == 1 && may_begin(m, g) => m.pinned.push(task),
+        Some(m) if of_g(g).places.len() == 1 && may_begin(m, g) => m.pinned.push(task),
         _ => ready::push_global(task, priority::NORMAL),
     }
 }
@@ -276,46 +270,43 @@ fn take_idle(rt: &Runtime, m: MRef) -> bool {
     rt.nodes[m.node.seen()].take_idle_m(m)
 }
 
-/// Takes a goroutine that waits to begin on another member of the M's groups, for a member without work.
+/// Takes a goroutine that waits to begin on another member of the M's groups. For a member without work, and now and
+/// then for a busy member, because the other member may be in a call for long. The caller may hold an object's lock.
 #[must_use]
 pub fn steal(m: MRef) -> Option<Task> {
-    find_in_groups(m, |group| group.steal(m))
-}
-
-/// [`steal`] from the M's first group alone, without the groups' lock: the caller may hold an object's lock. A busy
-/// member does so now and then, because the other member may be in a call for long.
-#[must_use]
-pub fn steal_now_and_then(m: MRef) -> Option<Task> {
-    first_of(m)?.steal(m)
+    groups_to_serve(m).find_map(|group| group.steal(m))
 }
 
 /// Whether a goroutine waits to begin on another member of the M's groups.
 pub fn has_work(m: MRef) -> bool {
     let has = |group: &Group| group.others(m).any(|other| other.pinned.has(is_unbegun));
-    find_in_groups(m, |group| has(group).then_some(())).is_some()
+    groups_to_serve(m).any(has)
 }
 
-/// The first answer of one of the M's groups. None for an M that is locked to a goroutine which is not pinned: nothing
-/// else should run on that thread.
-fn find_in_groups<R>(m: MRef, ask: impl Fn(&Group) -> Option<R>) -> Option<R> {
-    if m.is_locked() && !bound::has_pinned(m) {
-        return None;
-    }
-    ask(first_of(m)?).or_else(|| {
-        let is_in_others = m.other_groups.load(Ordering::Relaxed) > 0;
-        is_in_others.then(|| ALL.with(|all| of(all, m).find_map(ask))).flatten()
-    })
+/// The M's groups. None for an M that is locked to a goroutine which is not pinned: nothing else should run on that
+/// thread.
+fn groups_to_serve(m: MRef) -> impl Iterator<Item = &'static Group> {
+    let serves = !m.is_locked() || bound::has_pinned(m);
+    places_of(m).take_while(move |_| serves).map(group_of)
 }
 
-/// The group that the M joined first.
-fn first_of(m: MRef) -> Option<&'static Group> {
-    // SAFETY: null or a group, which stays until the runtime ends.
-    unsafe { m.group.load(Ordering::Relaxed).cast_const().as_ref() }
+/// The M's places in groups. For the M itself, or with the lock held: only an M itself leaves a group that is not freed,
+/// so the places of an M that looks at them get no other member.
+fn places_of(m: MRef) -> impl Iterator<Item = &'static Place> {
+    iter::successors(at(&m.places), |place| at(&place.next))
 }
 
-/// The groups of this runtime that the M is in.
-fn of(all: &[Box<Group>], m: MRef) -> impl Iterator<Item = &Group> {
-    all.iter().map(|g| &**g).filter(move |g| g.is_of(rt()) && g.has_member(m))
+/// The place to which a link of an M's list leads.
+fn at(link: &AtomicPtr<Place>) -> Option<&'static Place> {
+    // Acquire: pairs with the Release in `take_place`.
+    // SAFETY: null or a place, whose group stays until the runtime ends.
+    unsafe { link.load(Ordering::Acquire).as_ref() }
+}
+
+/// The group that has this place of an M.
+fn group_of(place: &Place) -> &'static Group {
+    // SAFETY: set when the group was made, and the group stays until the M's runtime ends.
+    unsafe { &*place.group.load(Ordering::Relaxed) }
 }
 
 fn is_unbegun(task: &Task) -> bool {
@@ -324,7 +315,7 @@ fn is_unbegun(task: &Task) -> bool {
 
 impl Group {
     fn members(&self) -> impl Iterator<Item = MRef> {
-        let ms = self.members.iter().map(|m| m.load(Ordering::Acquire));
+        let ms = self.places.iter().map(|place| place.member.load(Ordering::Acquire));
         // SAFETY: an M, which stays mapped until shutdown.
         ms.filter(|m| !m.is_null()).map(|m| unsafe { MRef::from_ptr(m) })
     }
@@ -346,8 +337,7 @@ impl Group {
 
     /// Whether a thread in `gs_run` could join. The lock is held.
     fn has_place_for_runner(&self, rt: &Runtime) -> bool {
-        let is_free = |member: &AtomicPtr<M>| member.load(Ordering::Relaxed).is_null();
-        self.runners > 0 && (!self.is_of(rt) || self.members[..self.runners].iter().any(is_free))
+        self.runners > 0 && (!self.is_of(rt) || (0..self.runners).any(|n| self.is_free(n)))
     }
 
     /// Forgets the members of a runtime that has ended, or is a parent's. The lock is held.
@@ -355,7 +345,7 @@ impl Group {
         if self.is_of(rt) {
             return;
         }
-        self.members.iter().for_each(|m| m.store(ptr::null_mut(), Ordering::Relaxed));
+        self.clear_places();
         self.alive.store(0, Ordering::Relaxed);
         // SAFETY: no goroutine of that runtime is left, and one of this runtime comes after this.
         unsafe { self.waiting.forget() };
@@ -364,24 +354,30 @@ impl Group {
     }
 
     /// The members are ordinary M's again. Returns those that are in `gs_run`.
-    fn dismiss(&self, all: &[Box<Group>], rt: &Runtime) -> Vec<MRef> {
+    fn dismiss(&self, rt: &Runtime) -> Vec<MRef> {
         self.renew(rt);
         let members: Vec<MRef> = self.members().collect();
-        self.members.iter().for_each(|m| m.store(ptr::null_mut(), Ordering::Relaxed));
         for &m in &members {
-            let is_first = m.group.load(Ordering::Relaxed).cast_const() == ptr::from_ref(self);
-            let next = of(all, m).next();
-            if is_first {
-                m.group.store(
-                    next.map_or(ptr::null_mut(), |g| ptr::from_ref(g).cast_mut()),
-                    Ordering::Relaxed,
-                );
-            }
-            if next.is_some() {
-                m.other_groups.fetch_sub(1, Ordering::Relaxed);
+            let links = iter::once(&m.places).chain(places_of(m).map(|place| &place.next));
+            for link in links {
+                if let Some(place) = at(link)
+                    && ptr::eq(group_of(place), self)
+                {
+                    link.store(place.next.load(Ordering::Relaxed), Ordering::Release);
+                    break;
+                }
             }
         }
+        self.clear_places();
         members.into_iter().filter(|m| m.is_runner()).collect()
+    }
+
+    fn clear_places(&self) {
+        self.places.iter().for_each(|p| p.member.store(ptr::null_mut(), Ordering::Relaxed));
+    }
+
+    fn is_free(&self, place: usize) -> bool {
+        self.places[place].member.load(Ordering::Relaxed).is_null()
     }
 
     /// The M, a thread in `gs_run`, takes a free place for such a thread. The lock is held.
@@ -393,23 +389,21 @@ impl Group {
     /// lock is held.
     #[must_use]
     fn take_place(&self, place: usize, m: MRef) -> bool {
-        let member = &self.members[place];
-        let is_free = member.load(Ordering::Relaxed).is_null();
+        let is_free = self.is_free(place);
         if is_free {
-            if m.is_member() {
-                m.other_groups.fetch_add(1, Ordering::Relaxed);
-            } else {
-                m.group.store(ptr::from_ref(self).cast_mut(), Ordering::Relaxed);
-            }
+            let place = &self.places[place];
+            place.next.store(m.places.load(Ordering::Relaxed), Ordering::Relaxed);
+            // Release: pairs with the Acquire in `places_of`.
+            m.places.store(ptr::from_ref(place).cast_mut(), Ordering::Release);
             // Release: pairs with the Acquire in `members`.
-            member.store(m.as_ptr(), Ordering::Release);
+            place.member.store(m.as_ptr(), Ordering::Release);
         }
         is_free
     }
 
     /// Places for threads of the library's own.
     fn own_places(&self) -> core::ops::Range<usize> {
-        self.runners..self.members.len()
+        self.runners..self.places.len()
     }
 
     fn is_for_runners_only(&self) -> bool {
@@ -419,15 +413,14 @@ impl Group {
     /// A new member, which sleeps and is out of its pool. `None`: there are enough, or there is no
     /// thread.
     fn another(&self, rt: &Runtime, m: MRef) -> Option<MRef> {
-        let is_free = |&place: &usize| self.members[place].load(Ordering::Relaxed).is_null();
-        self.own_places().find(is_free)?;
+        if !self.own_places().any(|place| self.is_free(place)) {
+            return None;
+        }
         let is_fit = |m: MRef| !m.is_runner() && !m.is_member();
         let node = m.p().node as usize;
         let idle = rt.nodes_from(node).find_map(|n: &Node| n.pop_idle_m_that(is_fit));
         let new = idle.or_else(|| start::new_m(rt, node))?;
-        let joined = ALL.with(|_| {
-            self.own_places().find(is_free).is_some_and(|place| self.take_place(place, new))
-        });
+        let joined = ALL.with(|_| self.own_places().any(|place| self.take_place(place, new)));
         if !joined {
             // Another thread was faster. This one looks around and goes to sleep.
             start::give(new, None, None, false);
@@ -459,7 +452,7 @@ impl Group {
     /// Makes a thread that is in `gs_run` a member, though it is in other groups. False: there is none. The lock is held.
     fn borrow_runner(&self, rt: &Runtime) -> bool {
         let runners = rt.ms_that(is_in_run).into_iter();
-        let least_used = runners.min_by_key(|m| m.other_groups.load(Ordering::Relaxed));
+        let least_used = runners.min_by_key(|&m| places_of(m).count());
         least_used.is_some_and(|m| self.join_as_runner(m))
     }
 
@@ -478,10 +471,6 @@ impl Group {
         if has_come {
             self.wake_waiting();
         }
-    }
-
-    fn has_member(&self, m: MRef) -> bool {
-        self.members.iter().any(|member| member.load(Ordering::Relaxed) == m.as_ptr())
     }
 
     /// The members other than `m`.

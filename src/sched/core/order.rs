@@ -289,7 +289,7 @@ pub fn now_and_then(m: MRef, p: PRef, tick: u32) -> Option<Task> {
         1 => next_shared(p, alone),
         // SAFETY: rings hold tasks.
         2 => p.private.pop_front(alone).and_then(|word| unsafe { Task::from_word(word) }),
-        3 => m.pinned.pop().or_else(|| group::steal_now_and_then(m)),
+        3 => m.pinned.pop().or_else(|| group::steal(m)),
         4 => node.high.pop(),
         // A goroutine that was preempted just now must not run before the goroutines for which it was preempted. Nor
         // does a preempted goroutine get a P that goes back soon to a goroutine that computes.

@@ -3,7 +3,7 @@
 use super::attachment::Attachment;
 use super::cxa::{self, Saved};
 use super::g::{G, GRef};
-use super::group::Group;
+use super::group::Place;
 use super::hold::{AtomicHold, Hold};
 use super::hooks::Hooks;
 use super::p::{P, PRef};
@@ -82,10 +82,9 @@ pub struct M {
     pub entered: Cell<*const G>,
     /// A hook was called for a goroutine since the hook `idle` was last called.
     pub is_busy: Cell<bool>,
-    /// A worker group that the M has joined, or null: the M is in none. Changed with the lock of all groups held.
-    pub group: AtomicPtr<Group>,
-    /// How many groups the M, a thread in `gs_run`, is in besides `group`. Changed with that lock held.
-    pub other_groups: AtomicU32,
+    /// The place in a worker group that the M took last, from which [`Place::next`] leads to the others; null: the M is in
+    /// no group. Changed with the lock of all groups held.
+    pub places: AtomicPtr<Place>,
     /// Switches since the last tick of the hooks.
     pub ticks: Cell<u32>,
     /// The M is locked and sleeps in `bound::stop_locked`. The thread that clears this must give the M a P.
@@ -207,8 +206,7 @@ impl M {
             hooks: Cell::new(ptr::null()),
             entered: Cell::new(ptr::null()),
             is_busy: Cell::new(false),
-            group: AtomicPtr::new(ptr::null_mut()),
-            other_groups: AtomicU32::new(0),
+            places: AtomicPtr::new(ptr::null_mut()),
             ticks: Cell::new(0),
             sleeps_locked: AtomicBool::new(false),
             blocking: RelaxedCell::new(ptr::null_mut()),
@@ -355,7 +353,7 @@ impl M {
     /// Whether the M is in a worker group. Any thread may ask.
     #[inline(always)]
     pub fn is_member(&self) -> bool {
-        !self.group.load(Ordering::Relaxed).is_null()
+        !self.places.load(Ordering::Relaxed).is_null()
     }
 
     /// Whether the M's thread has called `gs_attach`. Any thread may ask.
