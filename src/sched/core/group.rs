@@ -293,11 +293,11 @@ fn groups_to_serve(m: MRef) -> impl Iterator<Item = &'static Group> {
 /// The M's places in groups. For the M itself, or with the lock held: only an M itself leaves a group that is not freed,
 /// so the places of an M that looks at them get no other member.
 fn places_of(m: MRef) -> impl Iterator<Item = &'static Place> {
-    iter::successors(at(&m.places), |place| at(&place.next))
+    iter::successors(place_at(&m.places), |place| place_at(&place.next))
 }
 
 /// The place to which a link of an M's list leads.
-fn at(link: &AtomicPtr<Place>) -> Option<&'static Place> {
+fn place_at(link: &AtomicPtr<Place>) -> Option<&'static Place> {
     // Acquire: pairs with the Release in `take_place`.
     // SAFETY: null or a place, whose group stays until the runtime ends.
     unsafe { link.load(Ordering::Acquire).as_ref() }
@@ -360,7 +360,7 @@ impl Group {
         for &m in &members {
             let links = iter::once(&m.places).chain(places_of(m).map(|place| &place.next));
             for link in links {
-                if let Some(place) = at(link)
+                if let Some(place) = place_at(link)
                     && ptr::eq(group_of(place), self)
                 {
                     link.store(place.next.load(Ordering::Relaxed), Ordering::Release);
