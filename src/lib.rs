@@ -13,7 +13,7 @@
 //!   arguments, calls a room below and turns the answer into an errno value.
 //! - `chan`, `sync` and `time`, what goroutines block on: channels and select; mutex, rwmutex,
 //!   cond, waitgroup, semaphore and once; sleeping, timers and tickers. They block by
-//!   `sched::core::park`, so they work from plain threads too, with deadlines and with cancelling.
+//!   `sched::run::park`, so they work from plain threads too, with deadlines and with cancelling.
 //! - `io`, files that goroutines wait for: sockets, pipes and their like, by the poller; files on
 //!   disks and names of hosts, by threads. Its `README.md` says what happens when a file is closed
 //!   and its number comes back.
@@ -28,7 +28,7 @@
 //! - `arch`: the switch between stacks, a file for each CPU, and the one
 //!   thread-local word: this thread's M.
 //! - `os`, the room that calls the C library: futex, mmap, threads, signals, files, sockets, epoll,
-//!   affinity, cgroup. (The exception is getcontext(3) in `sched::core::handler`, which must run in
+//!   affinity, cgroup. (The exception is getcontext(3) in `sched::take::handler`, which must run in
 //!   the frame that it describes.)
 //!
 //! # The life of a goroutine
@@ -36,16 +36,16 @@
 //! 1. `gs_spawn` fills a record of five words (`sched::types::task::Newborn`) and pushes
 //!    it to the private queue of the P that the caller runs on (`sched::lifecycle::spawn`).
 //! 2. If a P is idle and no M looks for work, a thread is woken to do so
-//!    (`sched::prim::idle`, `sched::core::start`).
-//! 3. Some M takes the record out of a queue or steals it (`sched::core::order`,
-//!    `sched::core::steal`), gives it a descriptor with a warm stack (`sched::core::stacks`), maybe
+//!    (`sched::prim::idle`, `sched::run::start`).
+//! 3. Some M takes the record out of a queue or steals it (`sched::run::order`,
+//!    `sched::run::steal`), gives it a descriptor with a warm stack (`sched::run::stacks`), maybe
 //!    those of a goroutine that has just ended, and switches to it (`arch`).
 //! 4. To block, the goroutine puts a waiter, on its own stack, into the queue of a channel or
-//!    mutex and parks (`sched::core::park`): its M switches to the next goroutine of
+//!    mutex and parks (`sched::run::park`): its M switches to the next goroutine of
 //!    the P, which releases the object's lock.
 //! 5. The waker takes the waiter out, claims it and puts the goroutine
-//!    where it runs next (`sched::core::ready`).
-//! 6. During a blocking system call any M may take the goroutine's P (`sched::core::blocking`);
+//!    where it runs next (`sched::run::ready`).
+//! 6. During a blocking system call any M may take the goroutine's P (`sched::take::call`);
 //!    sysmon, a thread without a P, gives the P to another M when the call lasts.
 //! 7. At the goroutine's end the stack stays with the descriptor, for the next goroutine.
 
@@ -55,6 +55,7 @@ mod arch;
 mod atomic;
 pub mod capi;
 mod chan;
+mod cxx;
 mod io;
 mod numa;
 mod os;

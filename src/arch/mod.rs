@@ -46,7 +46,7 @@
 //!   return address.
 //! - `resumable!(n, f)`: As `with_return_address!`, through `call_resumable`.
 //! - `call_resumable`: The one place that calls the functions that switch most. Returns by an
-//!   indirect jump where a return would be mispredicted (`src/sched/core/PARKING.md`,
+//!   indirect jump where a return would be mispredicted (`src/sched/run/PARKING.md`,
 //!   "Returns"). A plain return is correct too.
 //! - `with_seventh_argument!(f)`: Calls `f` with the first seven words of the arguments of a C
 //!   function with `...`.

@@ -498,7 +498,7 @@ macro_rules! with_return_address {
 pub(crate) use with_return_address;
 
 /// [`with_return_address`] for a function that may switch: `$f` returns a
-/// [`Returning`](crate::sched::core::boundary::Returning). Why: `src/sched/core/PARKING.md`,
+/// [`Returning`](crate::sched::take::boundary::Returning). Why: `src/sched/run/PARKING.md`,
 /// "Returns".
 macro_rules! resumable {
     ($args:tt, $f:path) => {

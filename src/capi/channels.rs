@@ -4,7 +4,7 @@ use super::{EINVAL, gs_deadline};
 use crate::arch::resumable;
 use crate::chan::{Case, Chan, Op, PerCase, select};
 use crate::os::KeepErrno;
-use crate::sched::core::boundary::{Entered, Returning};
+use crate::sched::take::boundary::{Entered, Returning};
 use crate::sched::types::m;
 use core::ffi::{c_int, c_void};
 

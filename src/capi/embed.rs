@@ -2,12 +2,12 @@
 
 use super::{EINVAL, gs_deadline, gs_g, sized};
 use crate::os::log;
-use crate::sched::core::boundary::Entered;
-use crate::sched::core::preempt::SignalToSelf;
-use crate::sched::core::world;
-use crate::sched::lifecycle::dump;
+use crate::sched::inspect::dump;
 use crate::sched::lifecycle::embed::{self, GSnapshot};
+use crate::sched::run::requests;
 use crate::sched::services::deadlock;
+use crate::sched::take::boundary::Entered;
+use crate::sched::take::preempt::SignalToSelf;
 use crate::sched::types::g::{G, GRef, Status};
 use core::ffi::{c_char, c_int, c_void};
 use core::ptr;
@@ -333,7 +333,7 @@ pub extern "C" fn gs_preempt_now() {
 /// ends. Only the library writes the word.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_preempt_flag() -> *const u32 {
-    world::preempt_word().as_ptr()
+    requests::preempt_word().as_ptr()
 }
 
 /// Disables preemption of the goroutine, by the signal and at calls that don't block, until

@@ -3,9 +3,9 @@
 use super::goroutines::spawn_in;
 use super::{EINVAL, gs_fn, gs_g, gs_spawn_opts};
 use crate::arch::with_return_address;
-use crate::sched::core::boundary::Entered;
-use crate::sched::core::gang;
-use crate::sched::types::gang::Gang;
+use crate::sched::ext::gang;
+use crate::sched::ext::gang::state::Gang;
+use crate::sched::take::boundary::Entered;
 use core::ffi::{c_int, c_void};
 use core::ptr;
 

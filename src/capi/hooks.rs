@@ -3,10 +3,9 @@
 use super::sized::{self, Given, Grows};
 use super::{EINVAL, gs_g};
 use crate::os::log::HostArg;
-use crate::sched::core::boundary::Entered;
-use crate::sched::core::hooks;
+use crate::sched::ext::hooks::{self, HookOfG, HookOver, Hooks};
+use crate::sched::take::boundary::Entered;
 use crate::sched::types::g::{G, GRef};
-use crate::sched::types::hooks::{HookOfG, HookOver, Hooks};
 use core::ffi::{c_int, c_void};
 use core::mem::offset_of;
 use core::ptr;

@@ -2,9 +2,10 @@
 
 use super::{EINVAL, gs_deadline};
 use crate::io;
+use crate::os::KeepErrno;
 use crate::os::file::End;
-use crate::os::{KeepErrno, thread::NoCancel};
-use crate::sched::core::boundary::Entered;
+use crate::os::thread::NoCancel;
+use crate::sched::take::boundary::Entered;
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use libc::{addrinfo, iovec, mode_t, msghdr, off_t, sockaddr, socklen_t, ssize_t};
 

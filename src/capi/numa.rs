@@ -2,7 +2,7 @@
 
 use super::EINVAL;
 use crate::numa::{self, Policy};
-use crate::sched::core::boundary::Entered;
+use crate::sched::take::boundary::Entered;
 use crate::sched::types::m;
 use crate::sched::types::runtime::{Inside, Runtime, rt};
 use core::ffi::{c_int, c_void};

@@ -3,10 +3,9 @@
 use super::{EINVAL, GS_SPAWN_NOPREEMPT, GS_SPAWN_NOSIGNAL, sized};
 use crate::arch::with_return_address;
 use crate::os::time;
-use crate::sched::core::boundary::Entered;
-use crate::sched::lifecycle::attach;
-use crate::sched::lifecycle::init;
+use crate::sched::lifecycle::{attach, init};
 use crate::sched::prim::config::ConfigRequest;
+use crate::sched::take::boundary::Entered;
 use crate::time::after;
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr;

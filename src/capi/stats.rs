@@ -1,8 +1,8 @@
 //! Statistics.
 
 use super::{EINVAL, sized};
-use crate::sched::core::boundary::Entered;
-use crate::sched::lifecycle::stats::{self, Stats};
+use crate::sched::inspect::stats::{self, Stats};
+use crate::sched::take::boundary::Entered;
 use crate::sched::types::m;
 use crate::sched::types::p::RUN_WAITS;
 use crate::sched::types::runtime::Inside;

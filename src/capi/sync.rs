@@ -6,8 +6,8 @@
 
 use super::{EINVAL, gs_deadline, gs_fn};
 use crate::arch::resumable;
-use crate::sched::core::boundary::{Entered, Returning};
-use crate::sched::core::world::any_p_is_asked;
+use crate::sched::run::requests::any_p_is_asked;
+use crate::sched::take::boundary::{Entered, Returning};
 use crate::sync::{Cond, Mutex, Once, RwMutex, Sem, WaitGroup};
 use core::ffi::{c_int, c_void};
 

@@ -2,7 +2,7 @@
 
 use super::{EINVAL, gs_chan, gs_deadline, gs_duration, gs_fn};
 use crate::chan::Chan;
-use crate::sched::core::boundary::Entered;
+use crate::sched::take::boundary::Entered;
 use crate::time::{self, After, Timer};
 use core::ffi::{c_int, c_void};
 use core::ptr;

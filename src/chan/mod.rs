@@ -8,7 +8,7 @@ mod select;
 pub use select::{Case, Op, PerCase, select};
 
 use crate::os::{heap, spin::SpinLock};
-use crate::sched::core::park::{Block, ready_all};
+use crate::sched::run::park::{Block, ready_all};
 use crate::sched::types::waiter::{Cause, Claimed, Parker, WaitQueue, Waiter, When, Why};
 use core::cell::Cell;
 use core::ptr;

@@ -8,7 +8,7 @@
 
 use super::{Chan, unlock};
 use crate::os::heap;
-use crate::sched::core::park::{Block, sleep_until};
+use crate::sched::run::park::{Block, sleep_until};
 use crate::sched::types::m::random;
 use crate::sched::types::waiter::{Cause, Parker, Waiter, Why};
 use core::mem::MaybeUninit;

@@ -5,11 +5,10 @@ use super::error::{EAGAIN, ECANCELED, EPERM, ETIMEDOUT};
 use super::file::{File, Use};
 use super::ops::{self, Pause, without_sigpipe};
 use super::table;
-use super::wait::is_past;
-use super::wait::until_uninterrupted;
+use super::wait::{is_past, until_uninterrupted};
 use crate::os::file::{self, End, FileKind};
-use crate::sched::core::call;
-use crate::sched::core::park::NOWAIT;
+use crate::sched::run::park::NOWAIT;
+use crate::sched::take::call;
 use core::ffi::CStr;
 
 /// After this number of attempts in a row that find a file ready and move nothing, the copy pauses

@@ -2,8 +2,8 @@
 
 use super::{bell, file, table};
 use crate::os::time;
-use crate::sched::core::netpoll::{self, FileHooks, Found};
 use crate::sched::types::runtime::rt;
+use crate::sched::wait::netpoll::{self, FileHooks, Found};
 
 static HOOKS: FileHooks =
     FileHooks { event, verify, is_to_verify: file::is_any_to_be_verified, ended: bell::close_free };

@@ -1,20 +1,19 @@
 //! The operations on a file descriptor. Each makes its system call first, and waits only after
 //! `-EAGAIN`. Each returns a count or a negative errno value.
 
-use super::disk;
 use super::error::{
     EAGAIN, EALREADY, EBADF, ECANCELED, ECONNABORTED, EINPROGRESS, EINTR, EISCONN, ENOTSOCK, EPERM,
     EPIPE, EPROTO, ETIMEDOUT,
 };
 use super::file::File;
-use super::table;
 use super::wait::{is_past, until_done, until_done_in};
 use super::want::Want;
+use super::{disk, table};
 use crate::os::file::{self, Buffer, FileKind, NoSigpipe};
 use crate::os::socket::{self, Address, Message};
 use crate::os::time;
-use crate::sched::core::call;
-use crate::sched::core::park::{FOREVER, NOWAIT, sleep_until};
+use crate::sched::run::park::{FOREVER, NOWAIT, sleep_until};
+use crate::sched::take::call;
 use crate::sched::types::g::flags;
 use crate::sched::types::m;
 use crate::sched::types::runtime::Visit;

@@ -5,7 +5,7 @@ use super::ops::{self, Pause};
 use super::wait::is_past;
 use crate::os::file::Buffer;
 use crate::os::process::{self, SignalRecord, SignalSet};
-use crate::sched::core::park::NOWAIT;
+use crate::sched::run::park::NOWAIT;
 use crate::sched::types::runtime::Visit;
 
 /// waitpid(2). For one child given by its number, waits for a file that reports the child's end.

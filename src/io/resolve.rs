@@ -5,12 +5,11 @@
 use super::wait::is_past;
 use crate::os::heap;
 use crate::os::socket::{self, Info};
-use crate::sched::core::blocking;
-use crate::sched::core::boundary::Entered;
-use crate::sched::core::park::{FOREVER, NOWAIT};
-use crate::sched::lifecycle::cancel;
-use crate::sched::lifecycle::goroutine;
 use crate::sched::lifecycle::spawn::{self, Options};
+use crate::sched::lifecycle::{cancel, goroutine};
+use crate::sched::run::park::{FOREVER, NOWAIT};
+use crate::sched::take::blocking;
+use crate::sched::take::boundary::Entered;
 use crate::sched::types::g::{GRef, flags};
 use crate::sched::types::m;
 use crate::sync::Sem;

@@ -8,11 +8,11 @@ use super::want::{EventCounts, Want, tag_of};
 use crate::os::bell::Bell;
 use crate::os::file::{self, FileKind};
 use crate::os::time;
-use crate::sched::core::netpoll;
-use crate::sched::core::park::{self, Block, FOREVER, NOWAIT};
+use crate::sched::run::park::{self, Block, FOREVER, NOWAIT};
 use crate::sched::types::m;
 use crate::sched::types::runtime::rt;
 use crate::sched::types::waiter::{Cause, Parker, Why};
+use crate::sched::wait::netpoll;
 use core::ptr;
 
 /// Number of wake-ups in vain after which a waiter pauses for `PAUSE` ns between its attempts: the

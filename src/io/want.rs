@@ -3,8 +3,8 @@
 
 use super::error::EINVAL;
 use crate::os::epoll::{ERR, HUP, IN, OUT, PRI, RDHUP};
-use crate::sched::core::netpoll::EventClass;
 use crate::sched::types::waiter::Waiter;
+use crate::sched::wait::netpoll::EventClass;
 
 /// The two sides of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -114,7 +114,7 @@ impl LongLock {
 
     /// Unlocks. There is no guard, because a section may end in another function than it began in:
     /// a goroutine that parks hands the lock over to the context that runs next
-    /// (`sched::core::park`).
+    /// (`sched::run::park`).
     ///
     /// # Safety
     /// The caller holds the lock, or the holder has handed it over to the caller.

@@ -2,7 +2,7 @@
 
 use super::Mutex;
 use crate::os::spin::SpinLock;
-use crate::sched::core::park::{Block, ready_all};
+use crate::sched::run::park::{Block, ready_all};
 use crate::sched::types::waiter::{Cause, Parker, WaitQueue, Waiter, When, Why};
 
 /// gs_cond. Go's `sync.Cond`.

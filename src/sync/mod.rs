@@ -20,8 +20,8 @@ pub use sem::Sem;
 pub use waitgroup::WaitGroup;
 
 use crate::os::spin::{SpinLock, backoff};
-use crate::sched::core::order;
-use crate::sched::core::park::{Block, ready_all, unlock};
+use crate::sched::run::order;
+use crate::sched::run::park::{Block, ready_all, unlock};
 use crate::sched::types::waiter::{Cause, Claimed, Leave, Parker, WaitQueue, Waiter, Why};
 use core::sync::atomic::{AtomicU32, Ordering};
 

@@ -14,7 +14,7 @@
 use super::spin;
 use crate::os::spin::SpinLock;
 use crate::os::time;
-use crate::sched::core::park::{Block, FOREVER, Haste, unlock};
+use crate::sched::run::park::{Block, FOREVER, Haste, unlock};
 use crate::sched::types::waiter::{Cause, Parker, WaitQueue, Waiter, When, Why};
 use core::sync::atomic::{AtomicU32, Ordering};
 

@@ -2,8 +2,8 @@
 
 use super::wait_in;
 use crate::os::spin::SpinLock;
-use crate::sched::core::boundary;
-use crate::sched::core::park::{FOREVER, ready_all};
+use crate::sched::run::park::{FOREVER, ready_all};
+use crate::sched::take::boundary;
 use crate::sched::types::m;
 use crate::sched::types::waiter::{WaitQueue, Why};
 use core::cell::Cell;

@@ -19,7 +19,7 @@
 
 use super::{errno_of, spin, wait_in_line};
 use crate::os::spin::{SpinLock, backoff};
-use crate::sched::core::park::ready_all;
+use crate::sched::run::park::ready_all;
 use crate::sched::types::waiter::{Claimed, WaitQueue, Why};
 use core::sync::atomic::{AtomicU32, Ordering};
 

@@ -2,7 +2,7 @@
 
 use super::{errno_of, wait_in_line};
 use crate::os::spin::SpinLock;
-use crate::sched::core::park::ready_all;
+use crate::sched::run::park::ready_all;
 use crate::sched::types::waiter::{Claimed, WaitQueue, Why};
 use core::cell::Cell;
 

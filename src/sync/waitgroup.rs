@@ -2,7 +2,7 @@
 
 use super::wait_in;
 use crate::os::spin::SpinLock;
-use crate::sched::core::park::ready_all;
+use crate::sched::run::park::ready_all;
 use crate::sched::types::waiter::{WaitQueue, Why};
 use core::cell::Cell;
 

@@ -1,12 +1,13 @@
 //! Deadlines, sleeping, and timers that call a function.
 
 use crate::os::time;
-use crate::sched::core::park::{FOREVER, sleep_to};
+use crate::sched::run::park::{FOREVER, sleep_to};
 use crate::sched::types::runtime::Inside;
 use crate::sched::types::task::GoFn;
-pub use crate::sched::types::timer::{After, Timer};
-use crate::sched::types::timer::{Fire, NoMemory};
 use crate::sched::types::waiter::{Cause, Why};
+
+pub use crate::sched::wait::timers::queue::{After, Timer};
+use crate::sched::wait::timers::queue::{Fire, NoMemory};
 use core::ffi::c_void;
 
 /// The time `n` units of `unit` ns from now: at least 1, at most `i64::MAX`.

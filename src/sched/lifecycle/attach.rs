@@ -8,13 +8,11 @@
 //! - `detach` ends the goroutine as any other ends, but leaves a context on the thread's stack. When g0 has nothing
 //!   left to do it switches back there: `detach` returns, on a thread that isn't an M any more.
 
-use super::goroutine;
-use super::run;
-use super::spawn;
+use super::{goroutine, run, spawn};
 use crate::arch::{self, Place, sanitizer};
 use crate::os::KeepErrno;
-use crate::sched::core::boundary;
-use crate::sched::core::switch::Left;
+use crate::sched::run::switch::Left;
+use crate::sched::take::boundary;
 use crate::sched::types::attachment::{Attachment, G0_STACK};
 use crate::sched::types::g::{GRef, Status, flags};
 use crate::sched::types::m::{self, MRef};

@@ -1,16 +1,11 @@
 //! For runtimes that are built on this library: parking and waking by hand, stopping the world, and the stacks of all
 //! goroutines.
 
-use super::spawn;
-use super::timer_calls;
+use super::{spawn, timer_calls};
 use crate::arch;
 use crate::os::time;
-use crate::sched::core::boundary;
-use crate::sched::core::handler;
-use crate::sched::core::park::{Block, sleep_until};
-use crate::sched::core::preempt;
-use crate::sched::core::registers;
-use crate::sched::core::world;
+use crate::sched::run::park::{Block, sleep_until};
+use crate::sched::take::{boundary, handler, preempt, registers, world};
 use crate::sched::types::g::{G, GRef, Status, flags};
 use crate::sched::types::m::{self, MRef, OUTSIDE};
 use crate::sched::types::runtime::{Inside, Visit, rt, try_rt};

@@ -1,8 +1,7 @@
 //! Which faults are overflows of a goroutine's stack.
 
-use crate::arch;
 use crate::sched::types::m;
-use crate::stack;
+use crate::{arch, stack};
 use core::sync::atomic::Ordering;
 
 /// Reports a fault that is a stack overflow; other faults are the host's.

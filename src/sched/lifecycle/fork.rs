@@ -1,22 +1,16 @@
 //! fork(2): the locks that are held across it, and what the child forgets.
 
-use super::embed;
-use super::keys;
-use super::orphans;
+use super::{embed, keys, orphans};
+use crate::cxx;
+use crate::os::forking::{ALLOCATES, FORKING, SYSMON_ABSTAINS, may_fork};
 use crate::os::{heap, log, thread, time};
-use crate::sched::core::boundary;
-use crate::sched::core::gang;
-use crate::sched::core::group;
-use crate::sched::core::handler;
-use crate::sched::core::hooks;
-use crate::sched::core::netpoll;
-use crate::sched::core::preempt;
-use crate::sched::core::timers;
-use crate::sched::prim::forking::{ALLOCATES, FORKING, SYSMON_ABSTAINS, may_fork};
+use crate::sched::ext::{gang, hooks};
+use crate::sched::run::group;
 use crate::sched::services::deadlock;
-use crate::sched::types::cxa;
+use crate::sched::take::{boundary, handler};
 use crate::sched::types::m;
 use crate::sched::types::runtime::{AT_THE_DOOR, CHANGING, INSIDE, LIFE, RUNTIME, Runtime, try_rt};
+use crate::sched::wait::{netpoll, timers};
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
@@ -61,7 +55,7 @@ pub extern "C" fn before_fork() {
         timers::wait_until_none_fires(rt);
     }
     // After `empty_handlers`, because a goroutine that waited in a handler may have had the loader's lock.
-    cxa::wait_for_searches();
+    cxx::wait_for_searches();
     HELD.iter().for_each(|(lock, _)| lock());
     if let Some(rt) = try_rt() {
         rt.copies.lock();
@@ -78,7 +72,7 @@ pub fn lock_life_to_fork() -> bool {
     loop {
         LIFE.lock();
         let Some(rt) = try_rt() else { return false };
-        if preempt::holds_p() || embed::has_stopped() {
+        if m::holds_p() || embed::has_stopped() {
             return false;
         }
         if rt.world.try_lock() {
@@ -169,6 +163,6 @@ pub extern "C" fn in_child() {
     // SAFETY: `before_fork` has run on this thread, in the parent.
     unsafe { unlock_after_fork(parent) };
     thread::forget_own();
-    cxa::forked(parent.map(|rt| &rt.copies));
+    cxx::forked(parent.map(|rt| &rt.copies));
     hooks::forked();
 }

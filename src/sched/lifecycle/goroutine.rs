@@ -1,21 +1,13 @@
 //! The first and the last moment of a goroutine.
 
-use super::cancel;
-use super::keys;
-use super::orphans;
-use super::timer_calls;
+use super::{cancel, keys, orphans, timer_calls};
 use crate::arch::{self, Begin, Place, sanitizer};
-use crate::sched::core::boundary;
-use crate::sched::core::call;
-use crate::sched::core::exceptions;
-use crate::sched::core::gang;
-use crate::sched::core::group;
-use crate::sched::core::hooks;
-use crate::sched::core::order;
-use crate::sched::core::park::{Block, ready_all, unlock};
-use crate::sched::core::stacks::{begin_as, keep, take_apart};
-use crate::sched::core::switch::{self, Left};
-use crate::sched::core::world;
+use crate::sched::ext::{exceptions, gang, hooks};
+use crate::sched::run::park::{Block, ready_all, unlock};
+use crate::sched::run::stacks::{begin_as, keep, take_apart};
+use crate::sched::run::switch::{self, Left};
+use crate::sched::run::{group, order, requests};
+use crate::sched::take::{boundary, call};
 use crate::sched::types::attention;
 use crate::sched::types::g::{GRef, Status, end, flags};
 use crate::sched::types::m::{self, MRef, count_pinned};
@@ -197,7 +189,7 @@ fn end_specially(m: MRef, g: GRef) -> Option<Task> {
     }
     if m.is_wanted_back() {
         // No direct switch: this thread runs no goroutine any more, or may go back now.
-        world::ask(p, attention::TO_G0);
+        requests::ask(p, attention::TO_G0);
     }
     switch::successor(m)
 }

@@ -1,45 +1,43 @@
 //! How the runtime begins and ends: `gs_init` and `gs_shutdown`.
 
-use super::embed;
 use super::fault::on_fault;
 use super::fork::{after_fork, before_fork, in_child};
 use super::goroutine::{goroutine_begin, goroutine_end};
-use super::orphans;
+use super::{embed, orphans};
 use crate::arch::{self, FpControl, sanitizer};
+use crate::cxx;
 use crate::os::cpu::{self, CpuSet};
 use crate::os::locked::Locked;
 use crate::os::oversleep::Oversleep;
 use crate::os::spin::{LongLock, SpinLock, backoff};
-use crate::os::thread::{NoCancel, SignalMask, Thread};
-use crate::os::{self, file, futex, heap, log, mem, signal, thread, time};
-use crate::sched::core::g0;
-use crate::sched::core::group;
-use crate::sched::core::hooks;
-use crate::sched::core::netpoll;
-use crate::sched::core::owner;
-use crate::sched::core::preempt;
+use crate::os::thread::{self, NoCancel, SignalMask, Thread};
+use crate::os::{self, file, futex, heap, log, mem, signal, time};
+use crate::sched::ext::gang::state::Gangs;
+use crate::sched::ext::hooks::{self, IN_THREAD_HOOKS};
+use crate::sched::ext::{self};
 use crate::sched::prim::clock;
 use crate::sched::prim::config::{Config, ConfigRequest};
 use crate::sched::prim::debug::Debug;
 use crate::sched::prim::idle::Idle;
 use crate::sched::prim::limits::{PROCS as MAX, RING as CAPACITY};
+use crate::sched::run::aside::Aside;
+use crate::sched::run::requests::World;
+use crate::sched::run::{group, owner};
+use crate::sched::schedule::g0;
+use crate::sched::services::inspector::Inspector;
 use crate::sched::services::sysmon;
-use crate::sched::types::aside::Aside;
+use crate::sched::services::sysmon::state::Sysmon;
+use crate::sched::services::workers::Workers;
+use crate::sched::take::preempt;
+use crate::sched::take::template::Template;
 use crate::sched::types::blocked::{self, Counted};
-use crate::sched::types::cxa;
-use crate::sched::types::gang::Gangs;
-use crate::sched::types::hooks::IN_THREAD_HOOKS;
-use crate::sched::types::inspector::Inspector;
 use crate::sched::types::m;
 use crate::sched::types::node::Node;
 use crate::sched::types::runtime::{
     CHANGING, INSIDE, Inside, LIFE, Ms, NUMBER, RUNTIME, Runtime, SHORTEST_THEFT, ends, rt, try_rt,
 };
 use crate::sched::types::slots::Slots;
-use crate::sched::types::sysmon::Sysmon;
-use crate::sched::types::template::Template;
-use crate::sched::types::workers::Workers;
-use crate::sched::types::world::World;
+use crate::sched::wait::netpoll;
 use crate::stack;
 use core::ptr;
 use core::sync::atomic::{
@@ -101,7 +99,7 @@ pub fn init_with(resolve: impl FnOnce() -> Result<Config, i32>) -> Result<(), i3
     // `resolve` reads files while `LIFE` is held, so the thread must not be cancelled there.
     let _no_cancel = NoCancel::new();
     // Before `LIFE` is taken, because this waits for the loader's lock.
-    let copies = cxa::Copies::new();
+    let copies = cxx::Copies::new();
     LIFE.with(|| {
         if try_rt().is_some() {
             return Err(-libc::EBUSY);
@@ -186,7 +184,7 @@ fn try_to_claim(round: &mut u32, deadline: i64) -> Result<Attempt, i32> {
     let Some(inside) = Inside::try_enter() else {
         return Ok(if try_rt().is_none() { Attempt::NoRuntime } else { Attempt::Again });
     };
-    let e = rt().drain(deadline);
+    let e = rt().wait_for_goroutines(deadline);
     drop(inside);
     if e != 0 {
         return Err(e);
@@ -280,7 +278,7 @@ impl Runtime {
         size_of::<Runtime>() + 8 * MAX + nodes * node
     }
 
-    fn new(config: Config, copies: cxa::Copies) -> Runtime {
+    fn new(config: Config, copies: cxx::Copies) -> Runtime {
         let debug = Debug::from_env();
         sanitizer::find_by_name(os::symbol);
         stack::configure(debug.mprotect, debug.guard_budget);
@@ -310,6 +308,7 @@ impl Runtime {
             aside: Aside::new(),
             gangs: Gangs::new(),
             debug,
+            points: &ext::POINTS,
             ring_capacity: if debug.tiny_queues { 4 } else { CAPACITY },
             fp: FpControl::current(),
             stack_class: config.stack_class,
@@ -401,7 +400,7 @@ impl Runtime {
     }
 
     /// Waits until no goroutine is left.
-    fn drain(&self, deadline: i64) -> i32 {
+    fn wait_for_goroutines(&self, deadline: i64) -> i32 {
         self.ends.fetch_or(ends::DRAIN, Ordering::SeqCst);
         let counted = if deadline == -1 { blocked::thread_blocks() } else { Counted::Not };
         let result = loop {

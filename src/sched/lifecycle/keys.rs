@@ -1,7 +1,8 @@
 //! Goroutine-local values.
 
-use crate::os::{heap, spin::SpinLock};
-use crate::sched::core::boundary;
+use crate::os::heap;
+use crate::os::spin::SpinLock;
+use crate::sched::take::boundary;
 use crate::sched::types::g::GRef;
 use crate::sched::types::m;
 use crate::sched::types::values::Values;

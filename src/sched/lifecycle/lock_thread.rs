@@ -5,9 +5,9 @@
 //! wake them. Therefore one of the library's threads is never locked: a goroutine that wants to lock the last one waits
 //! until another is unlocked.
 
-use crate::sched::core::call;
-use crate::sched::core::park::{self, Block};
-use crate::sched::core::world;
+use crate::sched::run::park::{self, Block};
+use crate::sched::run::requests;
+use crate::sched::take::call;
 use crate::sched::types::attention::TO_G0;
 use crate::sched::types::g::flags;
 use crate::sched::types::m::{self, MRef};
@@ -159,7 +159,7 @@ pub fn unlock() -> i32 {
             }
             g.set_flag(flags::BOUND, g.has(flags::PINNED));
             if m.is_wanted_back() && !m.p.get().is_null() {
-                world::ask(m.p(), TO_G0);
+                requests::ask(m.p(), TO_G0);
             }
         }
         _ => {}

@@ -2,7 +2,6 @@
 
 pub mod attach;
 pub mod cancel;
-pub mod dump;
 pub mod embed;
 pub mod fault;
 pub mod fork;
@@ -13,5 +12,4 @@ pub mod lock_thread;
 pub mod orphans;
 pub mod run;
 pub mod spawn;
-pub mod stats;
 pub mod timer_calls;

@@ -1,18 +1,13 @@
 //! `gs_run`: the caller's thread becomes an M until its function has ended.
 
-use super::embed;
-use super::spawn;
+use super::{embed, spawn};
 use crate::os::KeepErrno;
 use crate::os::cpu::Affinity;
 use crate::os::signal::AltStack;
 use crate::os::thread::{ExactTimeouts, NoCancel};
-use crate::sched::core::g0;
-use crate::sched::core::group;
-use crate::sched::core::owner;
-use crate::sched::core::preempt;
-use crate::sched::core::ready;
-use crate::sched::core::start;
-use crate::sched::core::world;
+use crate::sched::run::{group, owner, ready, requests, start};
+use crate::sched::schedule::g0;
+use crate::sched::take::preempt;
 use crate::sched::types::attention::TO_G0;
 use crate::sched::types::g::GRef;
 use crate::sched::types::m::{self, MRef};
@@ -100,7 +95,7 @@ pub fn root_ended(runner: MRef) {
     fence(Ordering::SeqCst);
     for p in rt().ps() {
         if p.is_run_by(runner) {
-            world::ask(p, TO_G0);
+            requests::ask(p, TO_G0);
         }
     }
     start::nudge(runner);

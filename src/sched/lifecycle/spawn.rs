@@ -1,13 +1,11 @@
 //! Starting goroutines.
 
 use crate::os::heap;
-use crate::sched::core::gang;
-use crate::sched::core::group;
-use crate::sched::core::ready;
-use crate::sched::core::stacks;
+use crate::sched::ext::gang;
+use crate::sched::ext::gang::state::Gang;
+use crate::sched::run::group::{self, Group};
+use crate::sched::run::{ready, stacks};
 use crate::sched::types::g::{GRef, Status, flags};
-use crate::sched::types::gang::Gang;
-use crate::sched::types::group::Group;
 use crate::sched::types::m::{self, MRef};
 use crate::sched::types::node::priority;
 use crate::sched::types::p::count;

@@ -1,12 +1,12 @@
 //! Timers that call a function: each call is a goroutine of its own.
 
 use super::spawn;
-use crate::sched::core::boundary::Entered;
+use crate::sched::take::boundary::Entered;
 use crate::sched::types::g::{GRef, flags};
 use crate::sched::types::m;
 use crate::sched::types::runtime::Inside;
 use crate::sched::types::task::GoFn;
-use crate::sched::types::timer::{After, Timer};
+use crate::sched::wait::timers::queue::{After, Timer};
 use core::ffi::c_void;
 
 /// What the goroutine of a timer runs.

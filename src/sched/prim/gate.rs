@@ -2,7 +2,7 @@
 
 use crate::atomic::{AtomicUsize, Ordering, fence};
 
-/// Threads are made, or goroutines wait in the signal handler, but not both at once. `core/PREEMPTION.md` says why; the
+/// Threads are made, or goroutines wait in the signal handler, but not both at once. `take/PREEMPTION.md` says why; the
 /// model test is in `tests/models`.
 pub struct Gate {
     making: AtomicUsize,

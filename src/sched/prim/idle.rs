@@ -1,6 +1,6 @@
 //! The two counters of the wake-up protocol: idle P's, and spinning M's.
 //!
-//! `core/QUEUES.md` states the protocol and why no wake-up is lost; the
+//! `run/QUEUES.md` states the protocol and why no wake-up is lost; the
 //! model test is in `tests/models`. seed: S6, W2
 
 use crate::atomic::{AtomicU32, Ordering, fence};

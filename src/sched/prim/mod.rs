@@ -3,7 +3,6 @@
 pub mod clock;
 pub mod config;
 pub mod debug;
-pub mod forking;
 pub mod gate;
 pub mod headcount;
 pub mod idle;

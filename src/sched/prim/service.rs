@@ -1,7 +1,9 @@
 //! A thread of the runtime that sleeps until it has something to do: what sysmon, the template thread and the inspector
 //! have in common.
 
-use crate::os::{futex, locked::Locked, thread, thread::Thread};
+use crate::os::futex;
+use crate::os::locked::Locked;
+use crate::os::thread::{self, Thread};
 use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};

@@ -8,13 +8,13 @@
 use crate::os::locked::Locked;
 use crate::os::log::{self, Callback, HostArg};
 use crate::os::{self, thread, time};
-use crate::sched::core::netpoll;
-use crate::sched::core::steal;
+use crate::sched::run::steal;
 use crate::sched::types::blocked::{self, BLOCKED_CALLS, BLOCKED_THREADS, BLOCKS, blocked_calls};
 use crate::sched::types::g::{G, Status, describe_creator};
 use crate::sched::types::hold::Hold;
 use crate::sched::types::m::M;
 use crate::sched::types::runtime::{Inside, Ms, Runtime, rt};
+use crate::sched::wait::netpoll;
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU32, Ordering};
 

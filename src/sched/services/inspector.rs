@@ -2,14 +2,207 @@
 //! descriptors of its own, so its open files take no number of the process. sysmon and the stopper of the world ask it,
 //! and it stops strays that are not blocked. It is started when it is first needed.
 
-use crate::os::thread::{self, State, Turns};
+use crate::os::spin::LongLock;
+use crate::os::thread::{self, State, Thread, Turns};
 use crate::os::{file, futex, time};
-use crate::sched::core::{preempt, world};
-use crate::sched::types::inspector::{Inspector, answer_of};
+use crate::sched::prim::service::{Service, ServiceState};
+use crate::sched::run::requests;
+use crate::sched::take::preempt;
+use crate::sched::types::m::{M, MRef};
 use crate::sched::types::runtime::{Runtime, rt};
 use core::ffi::c_void;
 use core::ptr;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicPtr, AtomicU32, Ordering};
+
+/// A value of `Inspector::answer`: the inspector has not answered yet.
+pub const NONE_YET: u32 = 0;
+/// Values of `Inspector::answer`: the thread's [`State`].
+const RUNS: u32 = 1;
+const IN_CALL: u32 = 2;
+const IN_FAULT: u32 = 3;
+
+/// The value of `Inspector::answer` that stands for this state.
+pub fn answer_of(state: State) -> u32 {
+    match state {
+        State::Runs => RUNS,
+        State::InCall => IN_CALL,
+        State::InFault => IN_FAULT,
+    }
+}
+
+fn state_of(answer: u32) -> State {
+    match answer {
+        IN_CALL => State::InCall,
+        IN_FAULT => State::InFault,
+        _ => State::Runs,
+    }
+}
+
+/// A thread that asks waits for this time at most, in ns. On an idle CPU the inspector needs 30 to 100 us.
+const PATIENCE: i64 = 200_000;
+
+/// An answer that was older than this, in ns, when the caller asked isn't used, unless the thread was blocked and has
+/// not run since.
+const OLD: i64 = 100_000;
+
+/// The number of strays that may wait for the inspector. sysmon finds others.
+const STRAYS: usize = 4;
+
+pub struct Inspector {
+    /// A thread has asked before the inspector was there.
+    pub needed: AtomicBool,
+    /// Held by a thread that asks, for `PATIENCE` at most.
+    pub asking: LongLock,
+    /// The question, or 0: the kernel's number of the thread in question. The inspector takes it.
+    pub thread: AtomicI32,
+    /// The thread of the last question until its answer is used, else 0. Under `asking`.
+    asked: AtomicI32,
+    /// The answer to the last question. Before that are written: the time of the answer in ns, and the CPU time of the
+    /// thread, in ns, just before the inspector looked.
+    pub answer: AtomicU32,
+    pub answered_at: AtomicI64,
+    pub ran: AtomicI64,
+    /// A thread has stopped waiting for the answer: the inspector wakes sysmon, which asks again.
+    pub is_late: AtomicBool,
+    /// M's whose threads are to get the preemption signal unless they are blocked.
+    strays: [AtomicPtr<M>; STRAYS],
+    /// No thread asks any more.
+    pub ends: AtomicBool,
+    pub service: Service,
+}
+
+impl Inspector {
+    pub fn new() -> Inspector {
+        Inspector {
+            needed: AtomicBool::new(false),
+            asking: LongLock::new(),
+            thread: AtomicI32::new(0),
+            asked: AtomicI32::new(0),
+            answer: AtomicU32::new(NONE_YET),
+            answered_at: AtomicI64::new(0),
+            ran: AtomicI64::new(0),
+            is_late: AtomicBool::new(false),
+            strays: [const { AtomicPtr::new(ptr::null_mut()) }; STRAYS],
+            ends: AtomicBool::new(false),
+            service: Service::new(),
+        }
+    }
+
+    /// Whether the thread runs.
+    pub fn is_there(&self) -> bool {
+        self.service.is_there()
+    }
+
+    /// Whether the thread runs, or the system gave none.
+    pub fn was_started(&self) -> bool {
+        self.service.was_started()
+    }
+
+    /// See [`Service::end`]. No thread asks any more.
+    pub fn end(&self) -> Option<Thread> {
+        // Release: pairs with the Acquire in `main`.
+        self.ends.store(true, Ordering::Release);
+        self.service.end()
+    }
+
+    /// What the thread of this M does right now; `Runs` also if that can't be told at all. `None`: ask again soon. Notes in
+    /// the M that the thread is blocked.
+    pub fn state(&self, rt: &Runtime, m: MRef) -> Option<State> {
+        match self.service.state() {
+            ServiceState::Runs => {}
+            ServiceState::Refused => return Some(State::Runs),
+            ServiceState::NotStarted => {
+                self.need(rt);
+                return None;
+            }
+        }
+        if !self.asking.try_lock() {
+            return None;
+        }
+        let state = self.ask(m.tid.load(Ordering::Relaxed));
+        if let Some(state) = state {
+            m.was_seen(state, self.ran.load(Ordering::Relaxed));
+        }
+        // SAFETY: `try_lock` has locked it.
+        unsafe { self.asking.unlock() };
+        state
+    }
+
+    /// Lets sysmon start the thread, unless that was tried before.
+    fn need(&self, rt: &Runtime) {
+        if !self.needed.swap(true, Ordering::AcqRel) {
+            rt.sysmon.wake();
+        }
+    }
+
+    /// The M has lost its P while its thread was on no CPU. The inspector sends that thread the preemption signal if the
+    /// thread is not blocked. If the inspector isn't there yet, or has too many M's to check, sysmon finds the stray later.
+    pub fn stop_stray(&self, rt: &Runtime, m: MRef) {
+        if !self.is_there() {
+            return self.need(rt);
+        }
+        let put = |slot: &AtomicPtr<M>| {
+            // Release: pairs with the Acquire in `take_strays`.
+            slot.compare_exchange(ptr::null_mut(), m.as_ptr(), Ordering::Release, Ordering::Relaxed)
+                .is_ok()
+        };
+        if self.strays.iter().any(put) {
+            self.service.wake();
+        }
+    }
+
+    /// For the inspector: takes the M's out that `stop_stray` has put in.
+    pub fn take_strays(&self) -> impl Iterator<Item = MRef> {
+        // Acquire: pairs with the Release in `stop_stray`.
+        let taken = self.strays.iter().map(|slot| slot.swap(ptr::null_mut(), Ordering::Acquire));
+        // SAFETY: M's stay mapped until shutdown, which ends the inspector first.
+        taken.filter(|m| !m.is_null()).map(|m| unsafe { MRef::from_ptr(m) })
+    }
+
+    /// Waits for `PATIENCE` at most: the inspector may get no CPU for some ms, and sysmon has other P's to look after. A
+    /// later call gets an answer that comes late, if the answer is new enough by then. Under `asking`.
+    fn ask(&self, id: i32) -> Option<State> {
+        let began = time::now();
+        let deadline = began + PATIENCE;
+        loop {
+            let asked = self.asked.load(Ordering::Relaxed);
+            if asked == 0 {
+                self.asked.store(id, Ordering::Relaxed);
+                self.answer.store(NONE_YET, Ordering::Relaxed);
+                // Release: pairs with the Acquire in `main`.
+                self.thread.store(id, Ordering::Release);
+                self.service.wake();
+            }
+            let state = state_of(self.wait_for_answer(deadline)?);
+            self.asked.store(0, Ordering::Relaxed);
+            let is_new = self.answered_at.load(Ordering::Relaxed) >= began - OLD
+                || state != State::Runs
+                    && thread::cpu_time(id) == Some(self.ran.load(Ordering::Relaxed));
+            if asked == 0 || asked == id && is_new {
+                return Some(state);
+            }
+            // It was the answer to an earlier question.
+        }
+    }
+
+    /// `None`: the deadline has passed.
+    fn wait_for_answer(&self, deadline: i64) -> Option<u32> {
+        let answered = || {
+            // Acquire: pairs with the store in `main`. SeqCst: see below.
+            Some(self.answer.load(Ordering::SeqCst)).filter(|&answer| answer != NONE_YET)
+        };
+        loop {
+            if let Some(answer) = answered() {
+                return Some(answer);
+            }
+            if !futex::wait(&self.answer, NONE_YET, deadline) {
+                // SeqCst: pairs with `main`: this thread sees the answer, or the inspector sees that it is late.
+                self.is_late.store(true, Ordering::SeqCst);
+                return answered();
+            }
+        }
+    }
+}
 
 impl Inspector {
     /// For sysmon: starts the thread if it is needed. This must come before a goroutine waits in the handler, because
@@ -58,7 +251,7 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
         }
         for m in this.take_strays() {
             let (ran, state) = look_at(m.tid.load(Ordering::Relaxed));
-            if state == State::Runs || state == State::InFault && world::is_stopping() {
+            if state == State::Runs || state == State::InFault && requests::is_stopping() {
                 preempt::interrupt_stray(rt, m);
             }
             m.was_seen(state, ran);

@@ -1,9 +1,9 @@
 //! sysmon's part of the poller: nodes that lack a watcher, and waits that must be verified.
 
 use crate::os::time;
-use crate::sched::core::netpoll;
-use crate::sched::core::post::{ensure_watched, lacks_watcher};
+use crate::sched::run::post::{ensure_watched, lacks_watcher};
 use crate::sched::types::runtime::Runtime;
+use crate::sched::wait::netpoll;
 use core::sync::atomic::Ordering;
 
 /// What sysmon does for the poller, and what it remembers of that.

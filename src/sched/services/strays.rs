@@ -2,8 +2,8 @@
 //! says what they are.
 
 use crate::os::thread;
-use crate::sched::core::preempt;
-use crate::sched::core::world;
+use crate::sched::run::requests;
+use crate::sched::take::preempt;
 use crate::sched::types::m::MRef;
 use crate::sched::types::runtime::Runtime;
 use core::sync::atomic::Ordering;
@@ -60,7 +60,7 @@ impl Strays {
             return;
         }
         self.checked = now;
-        if world::is_stopping() {
+        if requests::is_stopping() {
             return preempt::strays(rt)
                 .into_iter()
                 .filter(preempt::has_run)

@@ -1,17 +1,17 @@
 //! G: a goroutine.
 
-use super::gang::Gang;
-use super::group::Group;
 use super::m::{self, M};
 use super::task::GoFn;
 use super::values::Values;
 use super::waiter::{ParkRequest, Parker, WaitQueue, Why};
-use crate::arch::{self, tsan::Fiber};
+use crate::arch::tsan::Fiber;
 use crate::atomic::RelaxedCell;
-use crate::os;
 use crate::os::spin::SpinLock;
+use crate::sched::ext::gang::state::Gang;
 use crate::sched::prim::pool::Pooled;
+use crate::sched::run::group::Group;
 use crate::stack::{SizeClass, Stack};
+use crate::{arch, os};
 use core::cell::{Cell, UnsafeCell};
 use core::ffi::{CStr, c_void};
 use core::ops::Deref;
@@ -109,7 +109,7 @@ pub struct G {
     /// The link of the queue it is in.
     pub run_link: Cell<usize>,
     /// Bits of [`flags`]. A thread that wants to preempt the goroutine, or has stopped the world, reads them too:
-    /// `preempt::runs_preemptible`, `registers::shown`.
+    /// `preempted::runs_preemptible`, `registers::shown`.
     pub flags: RelaxedCell<u32>,
     status: AtomicU8,
     pub priority: Cell<i8>,
@@ -153,10 +153,10 @@ pub struct G {
     /// Calls of `gs_entersyscall` not yet undone.
     pub syscall_depth: Cell<u32>,
     /// How many of its last system calls have lasted so long that its P was taken, at most
-    /// [`call::SURE`](crate::sched::core::call::SURE).
+    /// [`call::SURE`](crate::sched::take::call::SURE).
     pub long_calls: Cell<u8>,
     /// The CPU time that it has used without a P between two calls, in ns, less an allowance for each call
-    /// ([`back_from_call`](crate::sched::core::back_from_call)).
+    /// ([`back_from_call`](crate::sched::take::back_from_call)).
     pub used_without_p: Cell<i32>,
     /// The number of the runtime whose pool the descriptor comes from; known if the goroutine is `shared`.
     pub runtime: Cell<u32>,

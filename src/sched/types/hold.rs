@@ -1,4 +1,4 @@
-//! Whether an M has its P and, if not, why. `core/SYSCALLS.md` draws the states.
+//! Whether an M has its P and, if not, why. `take/SYSCALLS.md` draws the states.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 

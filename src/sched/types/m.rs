@@ -1,22 +1,21 @@
 //! M: an OS thread that runs goroutines.
 
 use super::attachment::Attachment;
-use super::cxa::{self, Saved};
 use super::g::{G, GRef};
-use super::group::Place;
 use super::hold::{AtomicHold, Hold};
-use super::hooks::Hooks;
 use super::p::{P, PRef};
 use super::runtime::{Runtime, must_rt, rt};
 use super::task::{Fifo, Task};
-use crate::arch::FpControl;
-use crate::arch::{self, sanitizer, tsan::Fiber};
+use crate::arch::tsan::Fiber;
+use crate::arch::{self, FpControl, sanitizer};
 use crate::atomic::RelaxedCell;
+use crate::cxx::{self, Saved};
 use crate::os::bell::{AtomicBell, Bell};
 use crate::os::cpu::Affinity;
-use crate::os::thread::{State, Thread, Turns};
-use crate::os::time;
-use crate::os::{self, thread};
+use crate::os::thread::{self, State, Thread, Turns};
+use crate::os::{self, time};
+use crate::sched::ext::hooks::Hooks;
+use crate::sched::run::group::Place;
 use core::cell::Cell;
 use core::ffi::c_void;
 use core::ops::Deref;
@@ -38,7 +37,7 @@ pub type Blocking = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
 #[repr(C, align(128))]
 pub struct M {
     /// The goroutine that the M runs; null on g0. Threads that preempt the M or have stopped the world read it too:
-    /// `preempt::runs_preemptible`, `embed::for_each`.
+    /// `preempted::runs_preemptible`, `embed::for_each`.
     pub curg: RelaxedCell<*const G>,
     /// The P that the M holds; null in a system call and when idle. The M writes it; another thread reads it in
     /// `preempt::take_locked`.
@@ -56,7 +55,7 @@ pub struct M {
     /// The thread's errno.
     pub errno: Cell<*mut i32>,
     /// What is known of C++ exceptions on the thread.
-    pub cxa: cxa::ThreadCopies,
+    pub cxa: cxx::ThreadCopies,
     /// The M spins, and is counted in `Idle::spinning`.
     pub spinning: Cell<bool>,
     /// Where the call that was left last on this thread would have returned to. The processor expects the next call to
@@ -76,7 +75,7 @@ pub struct M {
     /// an interrupted goroutine waits in the signal handler. While it is locked the M runs only goroutines that are
     /// bound to it.
     pub by_g0: Cell<usize>,
-    /// The [`hooks`](crate::sched::core::hooks) that the thread has started with, or null.
+    /// The [`hooks`](crate::sched::ext::hooks) that the thread has started with, or null.
     pub hooks: Cell<*const Hooks>,
     /// The goroutine for which the hook `switch_in` was called last, until its `switch_out` is called.
     pub entered: Cell<*const G>,
@@ -136,7 +135,7 @@ pub struct M {
     /// The interrupted context (`ucontext_t`) of the goroutine that waits in the
     /// signal handler, or null. A thread that has stopped the world reads it: `registers::shown`.
     pub context: RelaxedCell<*mut c_void>,
-    /// A [`registers::state`](crate::sched::core::registers::state): whether a stopper of the world wants to see the
+    /// A [`registers::state`](crate::sched::take::registers::state): whether a stopper of the world wants to see the
     /// registers of the M's goroutine, which is in the user's code without a P.
     pub show: AtomicU32,
     /// The M's goroutine has waited in the signal handler, and goes on without a P: `handler::let_go`.
@@ -192,7 +191,7 @@ impl M {
             stack_bounds: Cell::new((0, 0)),
             fiber: Fiber::new(),
             errno: Cell::new(ptr::null_mut()),
-            cxa: cxa::ThreadCopies::new(),
+            cxa: cxx::ThreadCopies::new(),
             spinning: Cell::new(false),
             returns_to: Cell::new(0),
             stash: Cell::new(None),
@@ -255,7 +254,7 @@ impl M {
         self.errno.set(os::errno_location());
         self.fiber.bind_to_thread();
         self.tid.store(thread::id(), Ordering::Relaxed);
-        self.cxa.begin(self.is_runner());
+        self.cxa.begin(&self.rt().copies, self.is_runner());
         if sanitizer::is_on() {
             self.stack_bounds.set(thread::stack_bounds());
         }
@@ -452,7 +451,7 @@ impl M {
 
     /// The P. Panics if the M holds none.
     ///
-    /// Code on a goroutine has a P from [`crate::sched::core::boundary::Entered::new`] on, which waits for a P if need
+    /// Code on a goroutine has a P from [`crate::sched::take::boundary::Entered::new`] on, which waits for a P if need
     /// be; code on g0 has a P from `owner::acquire_p` to `release_p`. Only code beside a system call (`blocking`), code
     /// that is about to sleep (`stop::go_idle`) and other threads have none, and read the field instead.
     #[inline(always)]
@@ -660,6 +659,11 @@ pub fn caller() -> u64 {
 #[inline(always)]
 pub fn with_p() -> Option<MRef> {
     current().filter(|m| !m.p.get().is_null())
+}
+
+/// Whether the calling thread, which is inside, holds a P that no other can take from it.
+pub fn holds_p() -> bool {
+    with_p().is_some_and(|m| !m.hold.has_lost_p())
 }
 
 /// A random number.

@@ -3,14 +3,13 @@
 use super::g::G;
 use super::m::MRef;
 use super::p::{P, PRef, PStatus};
-use super::poll;
 use super::task::{Fifo, Newborn, Task};
 use crate::os::cpu::CpuSet;
-use crate::os::heap;
 use crate::os::locked::Locked;
-use crate::os::time;
+use crate::os::{heap, time};
 use crate::sched::prim::limits::PROCS as MAX;
 use crate::sched::prim::pool::Pool;
+use crate::sched::wait::netpoll::state::NodePoll;
 use crate::stack::{self, Warm};
 use core::ptr;
 use core::sync::atomic::{AtomicI64, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
@@ -71,7 +70,7 @@ pub struct Node {
     pub stacks: stack::StackPool,
     /// How often this node's P's have stolen from each node.
     pub steals_from: Box<[AtomicU64]>,
-    pub poll: poll::NodePoll,
+    pub poll: NodePoll,
 }
 
 /// The P's of a node, for thieves. Written while the world is stopped.
@@ -134,7 +133,7 @@ impl Node {
             with_stack: Warm::default(),
             newborns: Pool::new(memory),
             stacks: stack::StackPool::new(id as u16, memory),
-            poll: poll::NodePoll::new(),
+            poll: NodePoll::new(),
         }
     }
 

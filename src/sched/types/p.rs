@@ -1,16 +1,16 @@
 //! P: the right to run goroutines, and all that running them needs.
 
 use super::g::G;
-use super::gang;
-use super::loan::Loan;
 use super::m::{M, MRef};
 use super::node::Node;
-use super::poll;
 use super::task::{Fifo, Newborn, Task};
-use super::timer::Timers;
+use crate::sched::ext::gang::state::Column;
 use crate::sched::prim::limits::{FREE_GS, NEWBORNS};
 use crate::sched::prim::pool::Cache;
 use crate::sched::prim::ring::Ring;
+use crate::sched::take::loan::state::Loan;
+use crate::sched::wait::netpoll::state::Poll;
+use crate::sched::wait::timers::queue::Timers;
 use crate::stack::{SizeClass, StackKind};
 use core::cell::Cell;
 use core::ops::Deref;
@@ -144,7 +144,7 @@ pub struct P {
     /// Counts system calls; sysmon checks whether it moves.
     pub syscall_tick: AtomicU32,
     pub loan: Loan,
-    pub poll: poll::Poll,
+    pub poll: Poll,
     pub pace: Pace,
     /// Goroutines spawned and ended here. The second is changed by [`P::count_end`].
     pub created: AtomicU64,
@@ -188,7 +188,7 @@ pub struct P {
     /// The M that held the P last. seed: N3
     pub last_m: AtomicPtr<M>,
     pub stats: PStats,
-    pub gang: gang::Column,
+    pub gang: Column,
 }
 
 // SAFETY: a `Cell` is used only by the P's owner, which the status names (`PStatus`), and each change of the owner is a
@@ -334,7 +334,7 @@ impl P {
             owner: AtomicOwner(AtomicUsize::new(Owner::none(PStatus::Dead).0)),
             syscall_tick: AtomicU32::new(0),
             loan: Loan::new(),
-            poll: poll::Poll::new(),
+            poll: Poll::new(),
             pace: Pace::default(),
             created: AtomicU64::new(0),
             ended: AtomicU64::new(0),
@@ -356,7 +356,7 @@ impl P {
             others_had: AtomicI64::new(0),
             last_m: AtomicPtr::new(ptr::null_mut()),
             stats: PStats::default(),
-            gang: gang::Column::new(),
+            gang: Column::new(),
         }
     }
 

@@ -1,19 +1,13 @@
 //! The runtime: everything of which there is one from `gs_init` to `gs_shutdown`, and the look-ups in it.
 
-use super::aside::Aside;
-use super::cxa;
 use super::g::{G, Status};
-use super::gang::Gangs;
-use super::inspector::Inspector;
 use super::m::{self, M, MRef};
 use super::node::{LONGEST_THEFT, Node};
 use super::p::{P, PRef};
+use super::points::Points;
 use super::slots::Slots;
-use super::sysmon::Sysmon;
-use super::template::Template;
-use super::workers::Workers;
-use super::world::World;
 use crate::arch::FpControl;
+use crate::cxx;
 use crate::numa::Topology;
 use crate::os::cpu::CpuSet;
 use crate::os::locked::Locked;
@@ -21,9 +15,16 @@ use crate::os::oversleep::Oversleep;
 use crate::os::spin::{self, LongLock, SpinLock};
 use crate::os::thread::SignalMask;
 use crate::os::{heap, log, mem};
+use crate::sched::ext::gang::state::Gangs;
 use crate::sched::prim::debug::Debug;
 use crate::sched::prim::headcount::{Forks, Headcount};
 use crate::sched::prim::idle::Idle;
+use crate::sched::run::aside::Aside;
+use crate::sched::run::requests::World;
+use crate::sched::services::inspector::Inspector;
+use crate::sched::services::sysmon::state::Sysmon;
+use crate::sched::services::workers::Workers;
+use crate::sched::take::template::Template;
 use crate::stack::SizeClass;
 use core::ffi::c_void;
 use core::ops::Deref;
@@ -57,7 +58,7 @@ pub static NUMBER: AtomicU32 = AtomicU32::new(0);
 
 /// Bits of [`Runtime::ends`].
 pub mod ends {
-    /// A thread waits in `drain` for the last goroutine to end.
+    /// A thread waits in `wait_for_goroutines` for the last goroutine to end.
     pub const DRAIN: u32 = 1;
     /// Tasks wait aside.
     pub const ASIDE: u32 = 2;
@@ -84,6 +85,8 @@ pub struct Runtime {
     pub aside: Aside,
     pub gangs: Gangs,
     pub debug: Debug,
+    /// What gangs and hooks do at the points that the rooms below them offer.
+    pub points: &'static Points,
     /// The number of tasks that each of a P's rings holds.
     pub ring_capacity: usize,
     /// The rounding modes that goroutines begin with.
@@ -120,7 +123,7 @@ pub struct Runtime {
     /// The function that each of the library's own threads runs, with its M: `core::g0::thread_main`. That function
     /// calls the code that starts threads, so this code can't import it and gets it here.
     pub thread_main: extern "C" fn(*mut c_void) -> *mut c_void,
-    /// Held while a P is taken from an M: see [`preempt`](crate::sched::core::preempt).
+    /// Held while a P is taken from an M: see [`preempt`](crate::sched::take::preempt).
     pub taking: LongLock,
     /// The user was warned that threads, or stacks, are lacking. Each warning comes once.
     pub warned_thread: AtomicBool,
@@ -155,7 +158,7 @@ pub struct Runtime {
     /// How late the kernel wakes M's that sleep to a deadline.
     pub oversleep: Oversleep,
     /// The copies of the C++ runtime.
-    pub copies: cxa::Copies,
+    pub copies: cxx::Copies,
     /// The signal mask of the thread that made the runtime, for the child of a fork.
     pub host_mask: SignalMask,
     /// Threads and memory are bound to nodes. seed: N1, N9

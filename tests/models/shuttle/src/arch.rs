@@ -18,7 +18,7 @@ pub use x86_64::{
 use crate::machine;
 
 pub fn address_of_preempt_word() -> *const core::sync::atomic::AtomicU32 {
-    &raw const crate::sched::core::world::gs_preempt_word
+    &raw const crate::sched::run::requests::gs_preempt_word
 }
 
 /// Outside every stack: the whole stack of an interrupted goroutine is shown.

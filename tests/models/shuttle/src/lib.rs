@@ -19,6 +19,8 @@ pub mod atomic;
 pub mod bursts;
 #[path = "../../../../src/chan/mod.rs"]
 pub mod chan;
+#[path = "../../../../../cxx/mod.rs"]
+pub mod cxx;
 pub mod io;
 pub mod machine;
 pub mod model;

@@ -6,6 +6,8 @@ pub mod cgroup;
 #[allow(dead_code)]
 mod real_mem;
 
+#[path = "../../../../src/os/forking.rs"]
+pub mod forking;
 #[path = "../../../../src/os/locked.rs"]
 pub mod locked;
 pub mod mem {
@@ -491,22 +493,6 @@ pub mod membarrier {
         core::order::finish_all_stores();
         true
     }
-}
-
-pub mod loader {
-    pub fn take_lock_once() {}
-
-    use core::ffi::{CStr, c_void};
-
-    /// Never made here: there is no C++.
-    pub struct Definition {
-        pub function: *mut c_void,
-        pub tls_module: usize,
-        pub tls_block: usize,
-        pub tls_size: usize,
-    }
-
-    pub fn each_definition_of(_: &CStr, _: *mut c_void, _: &mut dyn FnMut(Definition)) {}
 }
 
 pub mod signal {

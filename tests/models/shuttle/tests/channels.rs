@@ -3,8 +3,8 @@
 
 use shuttle_models::chan::{Case, Chan, Op, select};
 use shuttle_models::model::{Actor, Cast, Plain, actor, check, go_referenced, in_runtime};
-use shuttle_models::sched::core::park::{FOREVER, NOWAIT};
 use shuttle_models::sched::lifecycle::goroutine;
+use shuttle_models::sched::run::park::{FOREVER, NOWAIT};
 use shuttle_models::sched::types::g::GRef;
 use shuttle_models::{os, with_each_cast};
 use std::mem::MaybeUninit;

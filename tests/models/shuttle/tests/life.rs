@@ -8,10 +8,10 @@
 use shuttle_models::machine;
 use shuttle_models::model::{Count, Plain, check, fork, go};
 use shuttle_models::os;
-use shuttle_models::sched::core::hooks;
+use shuttle_models::sched::ext::hooks;
+use shuttle_models::sched::ext::hooks::Hooks;
 use shuttle_models::sched::lifecycle::init;
 use shuttle_models::sched::prim::config::ConfigRequest;
-use shuttle_models::sched::types::hooks::Hooks;
 use shuttle_models::sched::types::p::PStatus;
 use shuttle_models::sched::types::runtime::{self, AT_THE_DOOR, CHANGING, INSIDE, Inside, NUMBER};
 use std::ffi::c_void;

@@ -4,23 +4,23 @@ use shuttle_models::model::{
     Alone, Count, Owners, Plain, actor, body, check, go, go_in_gang, go_referenced, in_runtime,
     yield_now,
 };
-use shuttle_models::sched::core::{blocking, call};
-use shuttle_models::sched::core::boundary;
-use shuttle_models::sched::core::gang;
-use shuttle_models::sched::core::park;
-use shuttle_models::sched::core::preempt;
-use shuttle_models::sched::core::start;
-use shuttle_models::sched::core::world;
+use shuttle_models::sched::ext::gang;
 use shuttle_models::sched::lifecycle::cancel;
 use shuttle_models::sched::lifecycle::embed;
 use shuttle_models::sched::lifecycle::goroutine;
 use shuttle_models::sched::lifecycle::keys;
 use shuttle_models::sched::lifecycle::lock_thread;
 use shuttle_models::sched::lifecycle::run;
+use shuttle_models::sched::run::park;
+use shuttle_models::sched::run::start;
+use shuttle_models::sched::take::boundary;
+use shuttle_models::sched::take::preempt;
+use shuttle_models::sched::take::world;
+use shuttle_models::sched::take::{blocking, call};
 use shuttle_models::sched::types::g::{G, GRef};
 use shuttle_models::sched::types::p::{PRef, PStatus};
 use shuttle_models::sched::types::runtime::{self, rt};
-use shuttle_models::sched::types::timer;
+use shuttle_models::sched::wait::timers::queue as timer;
 use shuttle_models::sync::{Sem, WaitGroup};
 use shuttle_models::{machine, os, time};
 use std::ffi::c_void;

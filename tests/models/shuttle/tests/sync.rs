@@ -1,7 +1,7 @@
 //! Locks and other meeting points: a goroutine that gets in may be in, and no waiter waits for ever.
 
 use shuttle_models::model::{Actor, Alone, Cast, Count, actor};
-use shuttle_models::sched::core::park::{FOREVER, NOWAIT};
+use shuttle_models::sched::run::park::{FOREVER, NOWAIT};
 use shuttle_models::sync::{Cond, Mutex, Once, RwMutex, Sem, WaitGroup};
 use shuttle_models::{os, with_each_cast};
 use std::ops::Deref;

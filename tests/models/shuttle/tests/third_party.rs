@@ -6,28 +6,30 @@ use shuttle_models::chan::{Chan, Op};
 use shuttle_models::io::want::Want;
 use shuttle_models::io::{table, wait};
 use shuttle_models::model::{
-    Alone, Count, Owners, Plain, allocate, begin_call, block, blocking_call, body, call_without_need_of_p, check,
-    end_call, fault, fork, fork_and_look, go, go_in_group, go_pinned, in_runtime,
-    in_runtime_with_threads, inside, prepare_preemption, user_code, yield_now,
+    Alone, Count, Owners, Plain, allocate, begin_call, block, blocking_call, body,
+    call_without_need_of_p, check, end_call, fault, fork, fork_and_look, go, go_in_group,
+    go_pinned, in_runtime, in_runtime_with_threads, inside, prepare_preemption, user_code,
+    yield_now,
 };
 use shuttle_models::os;
 use shuttle_models::poll;
-use shuttle_models::sched::core::call;
-use shuttle_models::sched::core::events;
-use shuttle_models::sched::core::group;
-use shuttle_models::sched::core::park;
-use shuttle_models::sched::core::preempt;
-use shuttle_models::sched::core::start;
-use shuttle_models::sched::core::world;
 use shuttle_models::sched::lifecycle::embed;
 use shuttle_models::sched::lifecycle::lock_thread;
 use shuttle_models::sched::lifecycle::run;
+use shuttle_models::sched::run::group;
+use shuttle_models::sched::run::park;
+use shuttle_models::sched::run::start;
+use shuttle_models::sched::run::{preempted, requests};
+use shuttle_models::sched::take::call;
+use shuttle_models::sched::take::events;
+use shuttle_models::sched::take::preempt;
+use shuttle_models::sched::take::world;
 use shuttle_models::sched::types::attention;
 use shuttle_models::sched::types::g::flags;
 use shuttle_models::sched::types::p::PStatus;
 use shuttle_models::sched::types::runtime;
-use shuttle_models::sched::types::timer::{After, Timer};
 use shuttle_models::sched::types::waiter::Why;
+use shuttle_models::sched::wait::timers::queue::{After, Timer};
 use shuttle_models::sync::Sem;
 use shuttle_models::time;
 use std::ptr;
@@ -58,7 +60,7 @@ fn play_sysmon(looks: usize, ways: &'static [Look]) -> Plain {
         let rt = runtime::rt();
         for look in 0..looks {
             let way = ways[look % ways.len()];
-            if !world::is_stopping() {
+            if !requests::is_stopping() {
                 rt.ps().for_each(|p| look_at(p, way));
             }
             match look % 4 {
@@ -90,16 +92,16 @@ fn look_at(p: shuttle_models::sched::types::p::PRef, way: Look) {
             }
         }
         Look::Slices => {
-            world::ask(p, attention::SLICE);
+            requests::ask(p, attention::SLICE);
             preempt::interrupt(rt, p);
         }
         Look::Events => {
             let now = os::time::now();
-            p.seen_at(now - 2 * events::WAKE_UP);
+            p.seen_at(now - 2 * preempted::WAKE_UP);
             let home = rt.ps_after(p, 1).next().unwrap_or(p);
             let _ = events::take_to_serve(rt, p, home, now, events::Heir::IdleM);
         }
-        Look::Stands => p.seen_at(os::time::now() - 2 * events::WAKE_UP),
+        Look::Stands => p.seen_at(os::time::now() - 2 * preempted::WAKE_UP),
         Look::Strays => preempt::strays(rt).into_iter().for_each(|m| preempt::stop_stray(rt, m)),
     }
 }
@@ -373,7 +375,11 @@ fn calls_without_a_p(procs: usize) {
             let (o, e, t) = (owners.clone(), ends.clone(), turns.clone());
             go(move || {
                 for round in 0..3 {
-                    if (i + round) % 3 == 0 { blocking_call(5_000) } else { call(5_000) }
+                    if (i + round) % 3 == 0 {
+                        blocking_call(5_000)
+                    } else {
+                        call(5_000)
+                    }
                     check_that_world_runs(&t);
                     user_code();
                     call_without_need_of_p();

@@ -1,7 +1,5 @@
 //! G, M, P and Node: the real files, and stand-ins for the rest.
 
-#[path = "../../../../../src/sched/types/loan.rs"]
-pub mod loan;
 #[path = "../../../../../src/sched/types/node.rs"]
 pub mod node;
 #[path = "../../../../../src/sched/types/p.rs"]
@@ -79,48 +77,5 @@ pub mod m {
         }
 
         pub fn set_between(self, _is: bool) {}
-    }
-}
-
-pub mod gang {
-    pub struct Column;
-
-    impl Column {
-        pub fn new() -> Column {
-            Column
-        }
-    }
-}
-
-pub mod poll {
-    pub struct Poll;
-
-    impl Poll {
-        pub fn new() -> Poll {
-            Poll
-        }
-    }
-
-    pub struct NodePoll;
-
-    impl NodePoll {
-        pub fn new() -> NodePoll {
-            NodePoll
-        }
-    }
-}
-
-pub mod timer {
-    pub struct Timers;
-
-    impl Timers {
-        pub fn new(_id: u16) -> Timers {
-            Timers
-        }
-
-        /// There are no timers here.
-        pub fn next(&self) -> i64 {
-            i64::MAX
-        }
     }
 }

@@ -1,0 +1,150 @@
+//! Dumps: what every goroutine does, as text. `gs_dump`.
+//!
+//! The world is stopped while everything is copied, so that the copy shows one moment and no name is freed meanwhile.
+//! The text is made and written after the world goes on: a stopped goroutine may hold the loader's lock, which the
+//! look-up of a place needs, or read the pipe that the text goes into.
+
+use crate::os::{self, heap, time};
+use crate::sched::lifecycle::embed::{self, GSnapshot};
+use crate::sched::take::call;
+use crate::sched::types::g::{Status, describe_creator};
+use crate::sched::types::runtime::Visit;
+use core::ffi::CStr;
+use core::fmt::{self, Write};
+use core::ops::Range;
+
+/// The copy of a goroutine's state.
+struct DumpRecord {
+    seen: GSnapshot,
+    /// Where its name is in the names of all.
+    name: Range<usize>,
+}
+
+/// Goroutines and their names.
+#[derive(Default)]
+struct Records {
+    all: Vec<DumpRecord>,
+    names: Vec<u8>,
+}
+
+impl Records {
+    /// Copies what is known of a goroutine. False: there is no memory.
+    fn add(&mut self, seen: &GSnapshot) -> bool {
+        let name = match seen.name.is_null() {
+            true => &[][..],
+            // SAFETY: the world is stopped, so the goroutine keeps its name.
+            false => unsafe { CStr::from_ptr(seen.name) }.to_bytes(),
+        };
+        if !heap::reserve(&mut self.names, name.len()) || !heap::reserve(&mut self.all, 1) {
+            return false;
+        }
+        let begin = self.names.len();
+        self.names.extend_from_slice(name);
+        self.all.push(DumpRecord { seen: *seen, name: begin..self.names.len() });
+        true
+    }
+}
+
+/// Writes a line or two for each goroutine to the file. `-ENOMEM`, or what write(2) gives.
+pub fn dump(fd: i32) -> i32 {
+    let mut records = Records::default();
+    if let Some(_runtime) = Visit::begin() {
+        // If the caller has stopped the world itself, it stays stopped.
+        let stopped_here = embed::stop() == 0;
+        let mut has_room = true;
+        embed::for_each_without_stack(|seen| has_room &= has_room && records.add(seen));
+        if stopped_here {
+            embed::start();
+        }
+        if !has_room {
+            return -libc::ENOMEM;
+        }
+    }
+    // Ids are in the order of the spawns; the order of the descriptors means nothing.
+    records.all.sort_unstable_by_key(|record| record.seen.id);
+    // The goroutine that reads the other end of a pipe may need the P.
+    call::enter();
+    let error = records.write(&mut Out { fd, line: [0; Out::ROOM], len: 0, error: 0 });
+    call::exit();
+    error
+}
+
+impl Records {
+    fn write(&self, out: &mut Out) -> i32 {
+        let now = time::now();
+        let _ = writeln!(out, "goroutines: {}", self.all.len());
+        for record in &self.all {
+            if out.error != 0 {
+                break;
+            }
+            let _ = write_one(out, &record.seen, &self.names[record.name.clone()], now);
+        }
+        out.flush();
+        out.error
+    }
+}
+
+fn write_one(out: &mut Out, seen: &GSnapshot, name: &[u8], now: i64) -> fmt::Result {
+    let state = match (seen.status, seen.why) {
+        (Status::Waiting, Some(why)) => why.reason().to_str().unwrap_or("waiting"),
+        (Status::Waiting, None) => "waiting",
+        (Status::Running, _) => "running",
+        (Status::Syscall, _) => "syscall",
+        (Status::Runnable, _) => "runnable",
+        (Status::Dead, _) => "dead",
+    };
+    match seen.id {
+        0 => write!(out, "\ngoroutine - [{state}, not begun")?,
+        id => write!(out, "\ngoroutine {id} [{state}")?,
+    }
+    if seen.since != 0 {
+        write!(out, ", {} ms", (now - seen.since).max(0) / 1_000_000)?;
+    }
+    write!(out, "]: node {}", seen.node)?;
+    if !name.is_empty() {
+        // Quoted and escaped: a name with a line break keeps to its line.
+        write!(out, ", {:?}", String::from_utf8_lossy(name))?;
+    }
+    writeln!(out)?;
+    let creator = describe_creator(seen.creator);
+    match seen.pc {
+        0 => writeln!(out, "  spawned by the library"),
+        pc => writeln!(out, "  spawned by {creator} at {}", os::place_of(pc)),
+    }
+}
+
+/// A file that is written to in large pieces.
+struct Out {
+    fd: i32,
+    line: [u8; Out::ROOM],
+    len: usize,
+    /// The error of the first write that failed, as a negative errno value; nothing is written after that.
+    error: i32,
+}
+
+impl Out {
+    const ROOM: usize = 4096;
+
+    fn flush(&mut self) {
+        if self.error == 0 {
+            self.error = os::file::write_whole(self.fd, &self.line[..self.len]);
+        }
+        self.len = 0;
+    }
+}
+
+impl Write for Out {
+    fn write_str(&mut self, s: &str) -> fmt::Result {
+        let mut rest = s.as_bytes();
+        while !rest.is_empty() {
+            if self.len == Out::ROOM {
+                self.flush();
+            }
+            let n = rest.len().min(Out::ROOM - self.len);
+            self.line[self.len..self.len + n].copy_from_slice(&rest[..n]);
+            self.len += n;
+            rest = &rest[n..];
+        }
+        Ok(())
+    }
+}

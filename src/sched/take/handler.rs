@@ -1,0 +1,263 @@
+//! The handler of the preemption signal: goroutines that wait there for a P, and the M's that they wait on.
+//! `PREEMPTION.md`, "Preemption", has the protocol.
+
+use super::back_from_call::{replace_p, stop_going_on};
+use super::{boundary, registers};
+use crate::arch;
+use crate::os::spin::backoff;
+use crate::os::{KeepErrno, cpu, signal, time};
+use crate::sched::run::owner::{acquire_p, release_p};
+use crate::sched::run::preempted::{self, is_interruptible};
+use crate::sched::run::{requests, start, switch};
+use crate::sched::types::attention::{self, STOP};
+use crate::sched::types::g::{GRef, Status, flags};
+use crate::sched::types::hold::Hold;
+use crate::sched::types::m::{self, INSIDE, MRef, holds_p};
+use crate::sched::types::p::{P, count};
+use crate::sched::types::runtime::{Runtime, rt};
+use crate::sched::types::task::Task;
+use core::ffi::c_void;
+use core::mem::MaybeUninit;
+use core::ptr;
+use core::sync::atomic::Ordering;
+
+/// The handler, on the alternate stack of the thread. Async-signal-safe: the interrupted code is the user's, so it holds
+/// no lock of this library, and the handler calls no other library.
+pub fn on_signal(context: *mut c_void) {
+    let Some(m) = m::current() else { return };
+    if m.outside.load(Ordering::Relaxed) == INSIDE || m.curg.get().is_null() {
+        // The library checks for the request.
+        return;
+    }
+    // SAFETY: the kernel has given it to this handler.
+    if unsafe { arch::was_on_alternate_stack(context) } {
+        // The signal has interrupted a handler of the host's, which must not wait: the goroutine is asked again.
+        return;
+    }
+    let _errno = KeepErrno::new();
+    boundary::go_inside(m);
+    registers::show_if_wanted(m, context);
+    // While a thread is being made the goroutine goes on, and is asked again later.
+    if let Some(_waits) = rt().template.may_wait() {
+        m.context.set(context);
+        stop_here(m);
+        leave_context(m);
+    }
+    // A Release: what was done here comes before it.
+    boundary::leave(m);
+}
+
+/// The M's goroutine doesn't wait in the handler any more.
+fn leave_context(m: MRef) {
+    m.context.set(ptr::null_mut());
+    // Release: pairs with the Acquire in `preempt::stop_strays`, which then sees that there is no context.
+    m.is_let_go.store(false, Ordering::Release);
+}
+
+/// In the handler: waits if the goroutine has lost its P, or has to give it away.
+fn stop_here(m: MRef) {
+    if !m.hold.is_held() && is_interruptible(m.g()) && m.hold.has_lost_p() {
+        // The goroutine has lost its P in a block or a call, and runs without a P.
+        ensure_p_here(m);
+    } else if !m.p.get().is_null() && is_interruptible(m.g()) {
+        let p = m.p();
+        // Acquire: pairs with the stopper's SeqCst.
+        let asked = p.attention.load(Ordering::Acquire);
+        let heir = match asked & (STOP | attention::SLICE) {
+            attention::SLICE => preempted::heir_for(rt(), p),
+            _ => None,
+        };
+        // Without an heir for the P the goroutine goes on; sysmon makes an M and asks again.
+        if asked & STOP != 0 || heir.is_some() {
+            give_away(m, heir);
+        }
+    }
+}
+
+/// Gives the P to `heir`, or to the stopper of the world, and waits in the handler for another P.
+fn give_away(m: MRef, heir: Option<(MRef, Option<Task>)>) {
+    let p = m.p();
+    // `go_to_g0_if_wanted_back` sets `TO_G0` again on the next P.
+    p.attention.fetch_and(!(attention::TO_G0 | attention::SLICE), Ordering::Relaxed);
+    wait_here(m, p.as_ptr(), |g| {
+        p.is_lost_on(m.cpu.load(Ordering::Relaxed), time::now());
+        preempted::queue(p, g);
+        release_p(m);
+        match heir {
+            Some((heir, task)) => {
+                count(&p.stats.handoffs, 1);
+                start::give(heir, Some(p), task, false);
+                // The heir may find other work first.
+                start::work_added_quietly(rt());
+            }
+            None => {
+                p.become_stopped();
+                requests::arrived();
+            }
+        }
+    });
+}
+
+/// For an M without a P: takes an idle P, or waits for a P.
+fn ensure_p_here(m: MRef) {
+    stop_going_on(m);
+    if replace_p(m) {
+        return;
+    }
+    let has_p = wait_here(m, m.old_p.get(), |g| {
+        let rt = rt();
+        rt.push_quietly(rt.any_node(), Task::goroutine(g), preempted::priority_of(g));
+        start::ask_for_m(rt);
+    });
+    if has_p {
+        m.hold.end();
+    }
+}
+
+/// Waits in the handler until another M hands the goroutine over with a P. `publish` queues the goroutine, which is bound
+/// to this thread until it goes on. False: a thread forks, so the goroutine goes on without a P, as if its P, `lost`, had
+/// been taken from it.
+fn wait_here(m: MRef, lost: *const P, publish: impl FnOnce(GRef)) -> bool {
+    let g = m.g();
+    let was_bound = g.has(flags::BOUND);
+    m.by_g0.set(m.by_g0.get() + 1);
+    g.set_flag(flags::BOUND | flags::INTERRUPTED, true);
+    g.bound_m.set(m.as_ptr());
+    g.set_status(Status::Runnable);
+    g.left_at.set(time::now());
+    note_cpu(m);
+    m.ask_for_usual_turns();
+    publish(g);
+    // The handler sleeps here, and holds nothing: signals of the host need not wait for the P.
+    let (context, signal) = (m.context.get(), rt().preempt_signal);
+    // The goroutine comes back with a P, or without one: see `let_go`.
+    while !m.has_stash() && m.p.get().is_null() {
+        start::wait_for_gift(m, || {
+            // SAFETY: `on_signal` was given this context, and has not returned.
+            unsafe { signal::let_others_through(context, signal, || m.sleep(-1)) };
+        });
+    }
+    m.stash.set(None::<Task>);
+    g.set_flag(flags::INTERRUPTED, false);
+    g.set_flag(flags::BOUND, was_bound);
+    m.by_g0.set(m.by_g0.get() - 1);
+    if m.p.get().is_null() {
+        m.p.set(lost);
+        m.was_blocked.store(false, Ordering::Relaxed);
+        g.set_status(Status::Running);
+        m.hold.lose(Hold::Taken);
+        return false;
+    }
+    preempted::computes_from_now(m.p());
+    note_cpu(m);
+    m.bind_to(m.p().node as usize);
+    switch::assign(m.p(), g);
+    true
+}
+
+/// Notes the CPU of the calling thread, which is the M's.
+fn note_cpu(m: MRef) {
+    m.cpu.store(cpu::current().unwrap_or(0) as u32, Ordering::Relaxed);
+}
+
+/// For a goroutine or thread that wants to stop the world while another has stopped it: waits for `pause` ns, or until
+/// the world goes on. A goroutine gives its P up and waits for a P as in the handler, on its thread: it may be in the middle
+/// of changing something of that thread's, such as a collector's lists of free memory.
+pub fn wait_for_stopper(pause: i64) {
+    let Some(m) = m::current().filter(|m| !m.curg.get().is_null()) else {
+        time::sleep(pause);
+        return;
+    };
+    // Acquire: pairs with the stopper's SeqCst.
+    let stops = holds_p() && m.p().attention.load(Ordering::Acquire) & STOP != 0;
+    if !(stops && wait_as_in_handler(m, || give_away(m, None))) {
+        // The stopper takes the P if it comes to that.
+        sleep_outside(m, pause);
+    }
+}
+
+/// For a goroutine that is in the library: runs `wait`, in which it waits for a P as in the handler, on its thread.
+/// False: it must not wait now, because a thread is being made, or there is no template thread yet.
+fn wait_as_in_handler(m: MRef, wait: impl FnOnce()) -> bool {
+    let rt = rt();
+    if !rt.template.is_ready(rt) {
+        return false;
+    }
+    let Some(_waits) = rt.template.may_wait() else { return false };
+    let mut context = MaybeUninit::<libc::ucontext_t>::zeroed();
+    // Here and not in `os`: the context is to describe this frame, which stays while the goroutine waits.
+    // SAFETY: `getcontext` writes only to `context`.
+    unsafe { libc::getcontext(context.as_mut_ptr()) };
+    m.context.set(context.as_mut_ptr().cast());
+    wait();
+    leave_context(m);
+    true
+}
+
+/// For a goroutine that is in the library: sleeps on its thread. Outside, so that a stopper of the world sees the
+/// registers, and others may take the P.
+fn sleep_outside(m: MRef, ns: i64) {
+    boundary::leave(m);
+    time::sleep(ns);
+    boundary::go_inside(m);
+}
+
+/// How often a goroutine that is to keep its P, and has lost it, tries to wait for a P, and the pause between two tries,
+/// in ns: a second in all.
+const TRIES: u32 = 10_000;
+const PAUSE: i64 = 100_000;
+
+/// The calling goroutine is to keep its P from here on, on this thread. If it has lost its P in a block or a call, it waits
+/// for a P as in the handler. If a thread is being made for so long that the goroutine can't wait, it goes on without a P: a
+/// signal handler of the host's may have interrupted it while it had a lock that the maker waits for. The caller is
+/// inside, and was outside before.
+pub fn ensure_p_on_thread(m: MRef) {
+    for _ in 0..TRIES {
+        if !m.hold.has_lost_p() {
+            return;
+        }
+        if !wait_as_in_handler(m, || ensure_p_here(m)) {
+            sleep_outside(m, PAUSE);
+        }
+    }
+}
+
+/// The caller has stopped the world. If the caller is a goroutine that has lost its P in a block or a call, it gets one of
+/// the stopped P's.
+pub fn take_stopped(rt: &Runtime) {
+    let Some(m) = m::with_p() else { return };
+    stop_going_on(m);
+    let lost = m.p();
+    let Some(p) = rt.ps().find(|&p| p == lost).or_else(|| rt.ps().next()) else { return };
+    m.p.set(ptr::null());
+    acquire_p(m, p);
+    p.attention.fetch_and(!STOP, Ordering::Relaxed);
+    m.hold.end();
+}
+
+/// For a thread that is about to fork: until it opens `template.gate` again no goroutine waits in the handler. A goroutine
+/// that waits there may have a lock that fork waits for. It goes on without a P, as a goroutine does whose P was taken
+/// while its thread was blocked.
+pub fn empty_handlers(rt: &Runtime) {
+    let gate = &rt.template.gate;
+    gate.close();
+    // A handler of the host's may have interrupted a goroutine that waits, and fork.
+    let own = usize::from(m::current().is_some_and(|m| !m.context.get().is_null()));
+    let mut round = 0;
+    while gate.waiting() > own {
+        while let Some((m, task)) = preempted::any_in_handler(rt) {
+            let_go(m, task);
+        }
+        // Other goroutines are about to look at the gate, or have been given a P.
+        round += 1;
+        backoff(round);
+    }
+}
+
+/// Lets a goroutine that waits in the signal handler go on without a P.
+pub fn let_go(m: MRef, task: Task) {
+    m.next_p.store(ptr::null_mut(), Ordering::Relaxed);
+    m.handed.set(Some(task));
+    m.is_let_go.store(true, Ordering::Relaxed);
+    m.notify();
+}

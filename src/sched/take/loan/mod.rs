@@ -1,0 +1,130 @@
+//! Loans: an M that serves an event takes a P from a goroutine that computes. It gives the P back when its goroutine
+//! begins a call, or when it has nothing else to run. LOANS.md has the protocol.
+
+pub mod state;
+
+use crate::os::time;
+use crate::sched::run::{owner, preempted, requests, steal};
+use crate::sched::take::{back_from_call, preempt};
+use crate::sched::types::attention::SLICE;
+use crate::sched::types::hold::Hold;
+use crate::sched::types::m::{MRef, OUTSIDE};
+use crate::sched::types::p::PRef;
+use crate::sched::types::runtime::Runtime;
+use core::ptr;
+use core::sync::atomic::{Ordering, fence};
+
+/// After this time, in ns, the lender gets the preemption signal: the borrower still has the P.
+const LONG: i64 = 200_000;
+
+/// Whether the P may go on loan: no thread asks its owner for anything but the end of the turn, and the turn isn't over
+/// while another task waits. Otherwise a P that is lent again and again would never leave its goroutine.
+pub fn may_be_lent(rt: &Runtime, p: PRef, now: i64) -> bool {
+    let had_turn = now.saturating_sub(p.stands_since()) >= rt.slice;
+    p.attention.load(Ordering::Relaxed) & !SLICE == 0 && !(had_turn && steal::work_anywhere(rt))
+}
+
+/// Takes the P, which [`may_be_lent`], from the M that runs it, if the user's code runs there. The goroutine goes on
+/// without a P.
+pub fn lend(p: PRef, now: i64) -> bool {
+    let lends = |m: &MRef| {
+        m.outside.load(Ordering::Relaxed) == OUTSIDE && preempted::may_be_interrupted(*m)
+    };
+    let Some(m) = p.runner().filter(lends) else { return false };
+    let stands_since = p.stands_since();
+    if !preempt::take_on_loan(p, m) {
+        return false;
+    }
+    // The turn is the lender's, and so is the request to end it.
+    let asked = p.attention.fetch_and(!SLICE, Ordering::Relaxed) & SLICE != 0;
+    p.loan.begin(m, now, asked, stands_since);
+    m.was_blocked.store(false, Ordering::Relaxed);
+    // So that the borrower's thread gets a CPU before the lender's.
+    m.ask_for_usual_turns();
+    true
+}
+
+/// The goroutine of the M begins a call: gives the P back if the P is on loan and nothing else waits for it. True: the M
+/// has no P, as if another thread had taken the P from the call.
+#[must_use]
+pub fn give_back(m: MRef) -> bool {
+    let p = m.p();
+    let is_back = end(m);
+    if is_back {
+        back_from_call::begin_without_p(m, p);
+    }
+    is_back
+}
+
+/// The M has nothing to run: gives the P back if the P is on loan and nothing else waits for it. True: the M has no P.
+#[must_use]
+pub fn end(m: MRef) -> bool {
+    let p = m.p();
+    let is_back = p.loan.is_open() && !is_needed(p) && give_to_lender(m, p);
+    if is_back {
+        m.p.set(ptr::null());
+    }
+    is_back
+}
+
+/// The caller still has to note that the M has no P. False: the loan is over, or the lender has found out that it has no
+/// P, and the M keeps the P.
+pub fn give_to_lender(m: MRef, p: PRef) -> bool {
+    let (is_asked, stands_since) = (p.loan.is_asked(), p.loan.stands_since());
+    let Some(lender) = p.loan.end() else { return false };
+    if lender.hold.get() != Hold::Lent(p.id) {
+        return false;
+    }
+    if is_asked {
+        requests::ask(p, SLICE);
+    }
+    // The borrower's decisions were no turns of the lender.
+    if stands_since != i64::MAX {
+        p.seen_at(stands_since);
+    }
+    let last = p.last_m.load(Ordering::Relaxed);
+    p.last_m.store(lender.as_ptr(), Ordering::Relaxed);
+    p.pass_to(lender);
+    if !lender.hold.end_loan(p.id) {
+        p.pass_to(m);
+        p.last_m.store(last, Ordering::Relaxed);
+        return false;
+    }
+    // Pairs with the fence in `root_ended`: either that thread sees that the lender runs the P, or this thread sees that the
+    // lender is wanted back.
+    fence(Ordering::SeqCst);
+    owner::go_to_g0_if_wanted_back(lender, p);
+    true
+}
+
+/// Whether another task than the lender's goroutine waits for the P, or a thread asks for the P.
+pub fn is_needed(p: PRef) -> bool {
+    requests::is_stopping()
+        || p.attention.load(Ordering::Relaxed) != 0
+        || p.serves.load(Ordering::Relaxed) != 0
+        || p.has_work()
+        || steal::work_but_preempted(p)
+        || p.next_event() <= time::now()
+}
+
+/// For sysmon: ends a loan that lasts long. Its lender has lost the P, and must not compute on without a P. True: the
+/// borrower's goroutine has the P from now on.
+pub fn end_if_long(rt: &Runtime, p: PRef, now: i64) -> bool {
+    if p.loan.began_before(now - LONG)
+        && let Some(lender) = p.loan.end()
+    {
+        p.is_lost_on(lender.cpu.load(Ordering::Relaxed), now);
+        preempt::stop_stray(rt, lender);
+        return true;
+    }
+    false
+}
+
+/// Whether the M has a P on loan to another M, which returns the P soon, or which [`end_if_long`] takes care of. While the
+/// world is stopped neither happens.
+pub fn is_lending(rt: &Runtime, m: MRef) -> bool {
+    match m.hold.get() {
+        Hold::Lent(p) => !requests::is_stopping() && rt.p(p.into()).loan.is_open(),
+        _ => false,
+    }
+}

@@ -1,0 +1,263 @@
+//! Stopping the world, and changing GOMAXPROCS. seed: S1
+//!
+//! The stopper asks every P to stop (`attention`), takes those that no M runs
+//! and waits for the rest. A goroutine that runs gives way when it next enters
+//! the runtime; if it doesn't for a while, a signal stops it, or its P is taken
+//! when it blocks (`preempt`).
+
+use super::preempt::{self, Doing};
+use super::{call, handler};
+use crate::os::{futex, time};
+use crate::sched::prim::limits::PROCS as MAX;
+use crate::sched::run::owner::{self, release_p};
+use crate::sched::run::{order, preempted, ready, requests, stacks, start, steal};
+use crate::sched::types::attention::{SLICE, STOP, TO_G0};
+use crate::sched::types::g::{GRef, flags};
+use crate::sched::types::m::{self, MRef};
+use crate::sched::types::p::{PRef, PStatus};
+use crate::sched::types::runtime::{Runtime, rt};
+use crate::sched::types::task::{Task, TaskKind};
+use crate::sched::wait::{netpoll, timers};
+use core::sync::atomic::{Ordering, fence};
+
+/// How long a stopper sleeps before it checks again whether P's have entered system calls, in ns.
+const RECHECK: i64 = 100_000;
+
+/// Proof that its owner has stopped the world.
+#[must_use]
+pub struct Stopped(());
+
+impl Stopped {
+    /// Takes up a [`Stopped`] that was forgotten.
+    ///
+    /// # Safety
+    /// The world was stopped, its `Stopped` was forgotten, and this is called once for it.
+    pub unsafe fn again() -> Stopped {
+        Stopped(())
+    }
+}
+
+/// Stops every P but the caller's own. When this returns no other goroutine runs. A goroutine that calls this stays on
+/// its thread, and no other goroutine runs there meanwhile. It may have lost its P in a block without knowing, or gone on
+/// without one after a call, and has a P when this returns.
+pub fn stop() -> Stopped {
+    let rt = rt();
+    while !rt.world.lock.try_lock() {
+        // Another stopper has the lock, and may be waiting for the caller.
+        handler::wait_for_stopper(RECHECK);
+    }
+    // A caller that holds a P keeps it.
+    let own = m::holds_p().then(m::with_p).flatten().map(|m| m.p());
+    rt.world.stopping.store(true, Ordering::SeqCst);
+    let others = || rt.ps().filter(|&p| Some(p) != own);
+    others().for_each(|p| requests::ask(p, STOP));
+    // Pairs with the fence in `make_idle`: either this thread finds the P in the set of idle P's, or the thread that
+    // makes it idle sees that the world is being stopped.
+    fence(Ordering::SeqCst);
+    loop {
+        // Acquire: pairs with the Release in `arrived`.
+        let seen = rt.world.note.load(Ordering::Acquire);
+        if others().filter(|&p| !halt(rt, p)).count() == 0 {
+            break;
+        }
+        if !futex::wait(&rt.world.note, seen, time::now() + RECHECK) {
+            others().filter(|&p| !halt(rt, p)).for_each(|p| press(rt, p));
+        }
+    }
+    if own.is_none() {
+        handler::take_stopped(rt);
+    }
+    if let Some(m) = m::with_p() {
+        m.stops_world.set(true);
+    }
+    Stopped(())
+}
+
+/// The goroutine on the P doesn't call the library: takes the P if the thread is blocked, sends the signal if the
+/// goroutine computes.
+fn press(rt: &Runtime, p: PRef) {
+    match preempt::doing(rt, p) {
+        Doing::Blocked(m) => {
+            preempt::take_outside(rt, p, m, PStatus::Stopped);
+        }
+        Doing::Computes => {
+            preempt::interrupt(rt, p);
+        }
+        Doing::Library | Doing::Unknown => {}
+    }
+}
+
+/// Whether a P has stopped; takes it if no M runs it.
+fn halt(rt: &Runtime, p: PRef) -> bool {
+    if rt.take_idle_p(p) {
+        p.become_stopped();
+    }
+    p.take_from_call(PStatus::Stopped) || p.status() == PStatus::Stopped
+}
+
+/// Whether the goroutine's time slice may end on this M.
+fn sliceable(m: MRef, g: GRef) -> bool {
+    !g.has(flags::NOPREEMPT) && !m.is_locked() && !m.stops_world.get()
+}
+
+/// On g0: does what the P is asked for. True: the world is being stopped, and the M has given its P up.
+pub fn give_way(m: MRef, p: PRef) -> bool {
+    // Acquire: pairs with the stopper's SeqCst.
+    let asked = p.attention.fetch_and(!(TO_G0 | SLICE), Ordering::Acquire);
+    if asked & STOP == 0 {
+        requests::forget_answered(rt());
+    }
+    match m.stash.take().as_ref().map(Task::kind) {
+        Some(TaskKind::Goroutine(g))
+            if asked & (STOP | SLICE) != 0 && preempted::is_interrupted(g) =>
+        {
+            ready::put_back(p, Task::goroutine(g));
+        }
+        // A goroutine that comes back from a blocking call goes behind the others.
+        Some(TaskKind::Goroutine(g))
+            if asked & STOP != 0 || sliceable(m, g) && asked & SLICE != 0 =>
+        {
+            ready::push_yielded(p, g);
+        }
+        Some(TaskKind::Newborn(n)) if asked & STOP != 0 => ready::push_shared(p, Task::newborn(n)),
+        Some(TaskKind::Goroutine(g)) => m.stash.set(Some(Task::goroutine(g))),
+        Some(TaskKind::Newborn(n)) => m.stash.set(Some(Task::newborn(n))),
+        None => {}
+    }
+    if asked & STOP == 0 {
+        if asked & SLICE != 0 {
+            order::end_turn(p);
+            // A goroutine that is in the stash still runs without another decision, and sysmon must see a new turn.
+            order::next_tick(p);
+        }
+        return false;
+    }
+    if m.spinning.replace(false) {
+        rt().idle.spin_ended();
+    }
+    release_p(m);
+    p.become_stopped();
+    requests::arrived();
+    true
+}
+
+/// Lets everything run again.
+pub fn start(_: Stopped) {
+    let rt = rt();
+    // Also in a call that the caller has announced since: see `call::mark`.
+    let own = m::current().and_then(|m| rt.ps().find(|p| p.is_run_by(m)));
+    rt.world.stopping.store(false, Ordering::SeqCst);
+    let mut with_work = Vec::new();
+    for p in rt.ps() {
+        // The caller's own P too, which may be another than at the stop (`set_procs`).
+        p.attention.fetch_and(!STOP, Ordering::SeqCst);
+        if Some(p) == own {
+            continue;
+        }
+        p.become_idle();
+        if p.has_work() {
+            with_work.push(p);
+        } else {
+            owner::make_idle(rt, p);
+        }
+    }
+    if let Some(m) = m::current().filter(|m| m.stops_world.replace(false)) {
+        if (rt.points.has_old_hooks)(m)
+            && let Some(p) = own
+        {
+            requests::ask(p, TO_G0);
+        }
+        call::leave_p_kept_for_stop(m);
+    }
+    for p in with_work {
+        start::start_m(rt, p, false);
+    }
+    // SAFETY: the stopper has it, as `Stopped` proves.
+    unsafe { rt.world.lock.unlock() };
+    if steal::work_anywhere(rt)
+        && let Some(one) = rt.idle.work_added()
+    {
+        start::start_one(one, None, rt.any_node());
+    }
+    rt.timer_added(timers::next_of_idle_ps());
+}
+
+/// Changes the number of P's. Everything that superfluous P's have goes to P 0. Go's `procresize`. False: there is no
+/// memory, and the number is as before.
+#[must_use]
+fn set_procs(world: &Stopped, n: usize) -> bool {
+    let _ = world;
+    let rt = rt();
+    let before = rt.procs();
+    let n = n.clamp(1, MAX);
+    // All that may fail comes first. If a later step fails, P's that were made are not used.
+    let first = rt.p(0);
+    let timers = (n..before).map(|id| rt.p(id).timers.len()).sum();
+    if (before..n).any(|id| rt.make_p(id, n).is_none()) || !first.timers.keep_places(timers) {
+        return false;
+    }
+    for id in before..n {
+        let p = rt.p(id);
+        p.timers.close(false, None);
+        // Empty: a closed inbox accepts nothing.
+        let _ = p.inbox.close(false);
+        p.attention.store(STOP, Ordering::Relaxed);
+        p.become_stopped();
+    }
+    rt.set_proc_count(n);
+    rt.gangs.begin_anew(rt);
+    for id in n..before {
+        retire(rt.p(id), first);
+    }
+    first.timers.give_places_back(timers);
+    for p in rt.ps() {
+        p.alone.set(n == 1);
+    }
+    if let Some(m) = m::with_p()
+        && m.p().id as usize >= n
+    {
+        let old = release_p(m);
+        old.become_dead();
+        // As in `retire`, which didn't arm this P because it was running.
+        fence(Ordering::SeqCst);
+        netpoll::runner_left(old);
+        owner::acquire_p(m, first);
+    }
+    true
+}
+
+/// Gives everything that the P has to `to` and its node.
+fn retire(p: PRef, to: PRef) {
+    let node = to.of_node();
+    // SAFETY: rings hold tasks, and so does `runnext`, or 0.
+    let task = |word| unsafe { Task::from_word(word) };
+    let local = core::iter::from_fn(|| task(p.runnext.swap(0, Ordering::Acquire)))
+        .chain(core::iter::from_fn(|| p.private.pop_back(true).and_then(task)))
+        .chain(core::iter::from_fn(|| p.shared.pop_front(true).and_then(task)));
+    local.for_each(|task| node.runq.push(task));
+    let mut inbox = p.inbox.close(true);
+    while let Some(task) = inbox.pop() {
+        node.runq.push(task);
+    }
+    p.timers.close(true, Some(to));
+    stacks::flush_caches(p, p.of_node());
+    p.become_dead();
+    // Pairs with the fences in `netpoll::wait_begins` and `stop_attending`: the thread that fences last sees that a
+    // goroutine waits and that no M runs the P.
+    fence(Ordering::SeqCst);
+    netpoll::runner_left(p);
+}
+
+/// Sets GOMAXPROCS and returns the former value; `n <= 0` only asks. `-ENOMEM`.
+pub fn gomaxprocs(n: i32) -> i32 {
+    let rt = rt();
+    let before = rt.procs() as i32;
+    if n <= 0 || n == before {
+        return before;
+    }
+    let world = stop();
+    let before = rt.procs() as i32;
+    let done = set_procs(&world, n as usize);
+    start(world);
+    if done { before } else { -libc::ENOMEM }
+}

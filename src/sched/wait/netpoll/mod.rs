@@ -1,0 +1,411 @@
+//! The network poller: goroutines that wait for files, and the threads that poll for events. seed: N6, N8, B2
+//!
+//! A P has an epoll instance with the files that goroutines first waited for on that P. The P's owner polls the
+//! instance when it has nothing else to do, and at intervals while it is busy; it sleeps in the instance when it gives
+//! the P up. A node has an epoll instance with the instances of its P's: an idle M, the node's watcher, sleeps there
+//! for P's that no other M attends to ([`super::post`]). Instances are made when they are first needed. The room above
+//! (`io`) knows which file an event is for and which goroutines wait for it, and gives its functions to [`set_hooks`].
+//! `POLLER.md` says why no event is lost.
+
+pub mod state;
+
+use crate::os::bell::Bell;
+use crate::os::epoll::{self, Event};
+use crate::os::time;
+use crate::sched::run::{ready, start};
+use crate::sched::types::g::{GRef, Status};
+use crate::sched::types::m::MRef;
+use crate::sched::types::node::priority;
+use crate::sched::types::p::{self, PRef, PStatus};
+use crate::sched::types::runtime::{Runtime, rt};
+use crate::sched::types::task::{Batch, Task, TaskKind};
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, Ordering, fence};
+
+/// Events that one poll takes at most.
+const EVENTS: usize = 128;
+/// A busy P polls its files once in this number of scheduling decisions at least.
+const TICKS: u32 = 128;
+/// A busy P makes at least this number of scheduling decisions between two polls.
+const LEAST_TICKS: u32 = 4;
+/// How long a busy P aims to go between two polls, in ns, within `LEAST_TICKS` and `TICKS`.
+const POLL_GAP: i64 = 40_000;
+/// After a poll that found goroutines, the P makes a decision for one in this number of the tasks in its shared queue
+/// before it polls again, but at most `TICKS` decisions: what the next poll finds would queue behind these tasks
+/// anyway.
+const PART_OF_QUEUE: u32 = 4;
+/// The epoll data of an instance's bell; other numbers stand for files (in a P's instance) or P's (in a node's).
+pub const BELL: u64 = u64::MAX;
+
+/// What the room above does.
+pub struct FileHooks {
+    /// An event of a file: the data that the file was added with, and what has happened.
+    /// Gives the goroutines that are to run for the event to `found`.
+    pub event: fn(data: u64, events: u32, found: &mut Found),
+    /// Verifies waits for files: see [`verify`].
+    pub verify: fn(from: i32, until: i64) -> Option<i32>,
+    /// Whether there are waits to verify that the present pass may have left out.
+    pub is_to_verify: fn() -> bool,
+    /// The runtime has ended.
+    pub ended: fn(),
+}
+
+static HOOKS: AtomicPtr<FileHooks> = AtomicPtr::new(ptr::null_mut());
+
+/// Sets the functions that the poller calls for events. All calls pass the same table.
+pub fn set_hooks(hooks: &'static FileHooks) {
+    HOOKS.store(ptr::from_ref(hooks).cast_mut(), Ordering::Release);
+}
+
+fn hooks() -> Option<&'static FileHooks> {
+    // SAFETY: null or what `set_hooks` was given; Acquire: pairs with its Release.
+    unsafe { HOOKS.load(Ordering::Acquire).as_ref() }
+}
+
+/// For sysmon, which verifies in passes: verifies the waits of the room above from the file with the number `from` on, 0 at
+/// the beginning of a pass, until the time `until` (ns). Gives the number with which the next call goes on; `None`: the
+/// pass is over.
+pub fn verify(from: i32, until: i64) -> Option<i32> {
+    hooks().and_then(|hooks| (hooks.verify)(from, until))
+}
+
+/// Whether another pass has to begin.
+pub fn is_to_verify() -> bool {
+    hooks().is_some_and(|hooks| (hooks.is_to_verify)())
+}
+
+/// The runtime has ended: the room above gives back what it has kept for the runtime.
+pub fn ended() {
+    if let Some(hooks) = hooks() {
+        (hooks.ended)();
+    }
+}
+
+/// The goroutines that one poll of an instance makes ready.
+#[derive(Default)]
+pub struct Found {
+    writes: Batch,
+    reads: Batch,
+    accepts: Batch,
+}
+
+/// What a goroutine has waited for, which decides how soon it runs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum EventClass {
+    Write,
+    Read,
+    Accept,
+}
+
+impl Found {
+    /// Takes a goroutine, which the caller owns.
+    pub fn add(&mut self, g: GRef, class: EventClass) {
+        g.set_status(Status::Runnable);
+        match class {
+            EventClass::Write => self.writes.push(Task::goroutine(g)),
+            EventClass::Read => self.reads.push(Task::goroutine(g)),
+            EventClass::Accept => self.accepts.push(Task::goroutine(g)),
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.writes.len() + self.reads.len() + self.accepts.len()
+    }
+
+    /// Into the queues of the caller's P: goroutines that waited to write run first, then those that waited to read.
+    /// All run after the work that waits already, which might never have its turn otherwise. seed: N8
+    pub fn into_queues(self, p: PRef) {
+        // A single goroutine is the caller's own next work.
+        let for_others = self.len() > 1 || p.has_work();
+        let runq = &p.of_node().runq;
+        let (mut in_order, accepts) = ([self.writes, self.reads], self.accepts);
+        if !runq.is_empty() {
+            in_order.into_iter().chain([accepts]).for_each(|b| push_each(b, |t| runq.push(t)));
+        } else {
+            if p.has_work() {
+                in_order.into_iter().for_each(|b| push_each(b, |t| ready::push_shared(p, t)));
+            } else {
+                // What is pushed last runs first.
+                in_order.reverse();
+                let push = |task| ready::push_private_quietly(p, task);
+                in_order.into_iter().for_each(|b| push_each(b.reversed(), push));
+            }
+            push_each(accepts, |task| ready::push_shared(p, task));
+        }
+        if for_others && !p.alone.get() {
+            start::work_added_on(p);
+        }
+    }
+
+    /// Into the inbox of a P that another M runs.
+    pub fn into_inbox(self, p: PRef) {
+        for batch in [self.writes, self.reads, self.accepts] {
+            push_each(batch, |task| {
+                if let Err(task) = p.inbox.try_push(task) {
+                    ready::push_global(task, priority::NORMAL);
+                }
+            });
+        }
+        ready::event_added(rt(), p);
+    }
+}
+
+/// Calls `push` with each task, except those that belong in a special queue: these go there.
+fn push_each(mut batch: Batch, push: impl Fn(Task)) {
+    let mut n = 0;
+    while let Some(task) = batch.pop() {
+        // The first of a batch, and every eighth: so single events are all measured, and long batches in part.
+        if n % 8 == 0
+            && let TaskKind::Goroutine(g) = task.kind()
+        {
+            ready::measure_wait(g, time::now());
+        }
+        n += 1;
+        if !ready::ready_if_special(&task) {
+            push(task);
+        }
+    }
+}
+
+// Files that are waited for
+
+/// The P to whose instance a file is added when a goroutine waits for it on `p`: `p` itself, or another P with an
+/// instance if `p` can't have one. A negative errno value if no P has an instance.
+pub fn home_for(rt: &Runtime, p: PRef) -> Result<PRef, i32> {
+    if p.poll.epoll() >= 0 {
+        return Ok(p);
+    }
+    match rt.making_polls.with(|| make_instance(rt, p)) {
+        Ok(()) => Ok(p),
+        Err(e) => rt.ps().find(|p| p.poll.epoll() >= 0).ok_or(e),
+    }
+}
+
+/// The caller holds `making_polls`.
+fn make_instance(rt: &Runtime, p: PRef) -> Result<(), i32> {
+    if p.poll.epoll() >= 0 {
+        return Ok(());
+    }
+    let node = p.of_node();
+    let of_node = match node.poll.epoll() {
+        Some(fd) => fd,
+        None => {
+            let (fd, bell) = make_epoll_with_bell()?;
+            node.poll.instance.publish(fd, bell);
+            fd
+        }
+    };
+    let (fd, bell) = make_epoll_with_bell()?;
+    if let Err(e) = epoll::add(of_node, fd, epoll::ONCE, u64::from(p.id)) {
+        bell.close();
+        epoll::close(fd);
+        return Err(e);
+    }
+    p.poll.instance.publish(fd, bell);
+    // Release: pairs with the Acquire loads of `polls` in `Post::find` and `PollerWatch::check`.
+    rt.polls.store(true, Ordering::Release);
+    Ok(())
+}
+
+fn make_epoll_with_bell() -> Result<(i32, Bell), i32> {
+    let fd = epoll::create()?;
+    let bell = Bell::new().inspect_err(|_| epoll::close(fd))?;
+    // Edge-triggered, so that the kernel reports each ring: see `Bell::heard`.
+    if let Err(e) = epoll::add(fd, bell.to_poll(), epoll::IN | epoll::EDGE, BELL) {
+        bell.close();
+        epoll::close(fd);
+        return Err(e);
+    }
+    Ok((fd, bell))
+}
+
+/// Closes all instances and bells. No M polls any more.
+pub fn close_all(rt: &Runtime) {
+    rt.all_made_ps().for_each(|p| p.poll.instance.close());
+    rt.nodes.iter().for_each(|n| n.poll.instance.close());
+}
+
+/// The calling goroutine is about to wait for a file of this P's instance. It holds the
+/// file's lock, so it can't be woken yet.
+pub fn wait_begins(home: PRef) {
+    if home.poll.waiting.fetch_add(1, Ordering::SeqCst) == 0 {
+        p::read_clock_next(home);
+    }
+    // Pairs with the fences in `make_idle` and `stop_attending`: either the M that leaves the P sees this goroutine's
+    // count, or this goroutine sees that no M attends to the P.
+    fence(Ordering::SeqCst);
+    if is_deserted(home) {
+        arm(home);
+    }
+}
+
+/// Whether no M runs the P or sleeps in its instance.
+pub fn is_deserted(p: PRef) -> bool {
+    matches!(p.status(), PStatus::Idle | PStatus::Dead) && !p.poll.is_attended()
+}
+
+/// Undoes [`wait_begins`]: the goroutine runs again.
+pub fn wait_ends(home: PRef) {
+    home.poll.waiting.fetch_sub(1, Ordering::Relaxed);
+}
+
+/// Whether any goroutine waits for a file.
+pub fn any_file_is_waited_for(rt: &Runtime) -> bool {
+    rt.polls.load(Ordering::Relaxed) && rt.all_made_ps().any(|p| p.poll.is_waited_for())
+}
+
+/// The P has become idle, or will never run again. From here on the next event of its files, or an event that is there
+/// already, ends the sleep of the M that attends to the P, or of the node's watcher.
+#[inline]
+pub fn runner_left(p: PRef) {
+    if p.poll.is_waited_for() && !p.poll.is_attended() {
+        arm(p);
+    }
+}
+
+/// The M that runs the P is about to make it idle, or to give it back to a goroutine that computes, and to sleep in its
+/// instance; `Post::leave` takes that back. False: no goroutine waits there, or another M sleeps there already.
+pub fn attend(p: PRef) -> bool {
+    p.poll.is_waited_for() && !p.poll.attended.swap(true, Ordering::Relaxed)
+}
+
+/// Undoes [`attend`].
+pub fn stop_attending(p: PRef) {
+    p.poll.attended.store(false, Ordering::Relaxed);
+    // Pairs with the fences in `wait_begins` and `make_idle`: the thread that fences last sees what the others published.
+    fence(Ordering::SeqCst);
+    if p.poll.is_waited_for() && is_deserted(p) {
+        arm(p);
+    }
+}
+
+/// Lets the next event of the P's files, or an event that is there already, wake the node's watcher, once.
+pub fn arm(p: PRef) {
+    // SeqCst: pairs with `disarm`: either this thread sees `armed` cleared, or the watcher that has cleared it sees
+    // that the P is idle.
+    if !p.poll.armed.swap(true, Ordering::SeqCst)
+        && let Some(of_node) = p.of_node().poll.epoll()
+    {
+        let wanted = epoll::IN | epoll::ONCE;
+        let _ = epoll::change(of_node, p.poll.epoll(), wanted, u64::from(p.id));
+    }
+}
+
+// Polling
+
+/// Whether it is time for the busy owner to poll.
+#[inline(always)]
+pub fn is_due(p: PRef) -> bool {
+    p.poll.is_waited_for()
+        && p.tick.load(Ordering::Relaxed).wrapping_sub(p.poll.polled_at.get()) >= p.poll.ticks.get()
+}
+
+/// Whether the owner of a running P is late with its poll, so that a thief polls instead. Each poll is a system call.
+/// (The node's watcher polls for P's that no M runs.)
+pub fn is_neglected(p: PRef) -> bool {
+    p.poll.is_waited_for()
+        && p.status() == PStatus::Running
+        && time::now() - p.poll.last_poll() >= POLL_GAP
+}
+
+/// After how many decisions it is time to poll; `TICKS` if no goroutine waits for a file.
+pub fn ticks_between_polls(p: PRef) -> u32 {
+    if p.poll.is_waited_for() { p.poll.ticks.get() } else { TICKS }
+}
+
+/// Polls the instance of `of`, which is the caller's own P or another. The goroutines that waited for what has happened
+/// become ready on the caller's P. On g0. Returns how many there are.
+pub fn poll(m: MRef, of: PRef) -> usize {
+    let p = m.p();
+    let before = of.poll.last_poll();
+    let found = take_events(of, 0);
+    if of == p {
+        let tick = p.tick.load(Ordering::Relaxed);
+        let decisions = i64::from(tick.wrapping_sub(p.poll.polled_at.replace(tick)));
+        let took = (of.poll.last_poll() - before).max(1);
+        let ticks = (decisions * POLL_GAP / took).clamp(i64::from(LEAST_TICKS), i64::from(TICKS));
+        p.poll.ticks.set(ticks as u32);
+    }
+    let n = found.len();
+    if n > 0 {
+        found.into_queues(p);
+        if of == p {
+            let waiting = p.shared.len() as u32 / PART_OF_QUEUE;
+            p.poll.ticks.set(p.poll.ticks.get().max(waiting.min(TICKS)));
+        }
+    }
+    n
+}
+
+/// How many other P's a P polls at most before it goes idle.
+const NEIGHBOURS: usize = 4;
+/// After this number of polls in a row that found nothing, a P polls other P's only at every `SELDOM`th opportunity.
+const TRIES: u32 = 8;
+const SELDOM: u32 = 16;
+
+/// The owner of the P has nothing to do. The data that its goroutines have written may be for goroutines whose files
+/// are in the instance of an idle P, in which an M sleeps. That M would need some us to wake. This M is awake, so it
+/// polls that instance itself. Returns how many goroutines have become ready on the caller's P. `POLLER.md`, "Writers
+/// and readers".
+pub fn poll_after_writes(m: MRef, p: PRef) -> usize {
+    if !p.poll.wrote.replace(false) || p.alone.get() {
+        return 0;
+    }
+    let in_vain = p.poll.in_vain.get();
+    p.poll.in_vain.set(in_vain.wrapping_add(1));
+    if in_vain >= TRIES && !in_vain.is_multiple_of(SELDOM) {
+        return 0;
+    }
+    let is_idle = |q: &PRef| {
+        q.node == p.node && q.poll.is_waited_for() && q.status() == PStatus::Idle && *q != p
+    };
+    let mut others = rt().ps_after(p, NEIGHBOURS).filter(is_idle);
+    let found = others.find_map(|q| Some(poll(m, q)).filter(|&n| n > 0)).unwrap_or(0);
+    if found > 0 {
+        p.poll.in_vain.set(0);
+    }
+    found
+}
+
+/// For a thread without a P: polls the instance, and puts the goroutines that become ready into the P's inbox. True: a
+/// goroutine has become ready.
+pub fn poll_into_inbox(of: PRef) -> bool {
+    let found = take_events(of, 0);
+    let any = found.len() > 0;
+    if any {
+        found.into_inbox(of);
+    }
+    any
+}
+
+/// Waits for events until the deadline (ns; negative: none; 0: it doesn't wait).
+pub fn take_events(of: PRef, deadline: i64) -> Found {
+    let mut found = Found::default();
+    let epoll = of.poll.epoll();
+    if epoll >= 0
+        && let Some(hooks) = hooks()
+    {
+        let mut events = [epoll::NONE; EVENTS];
+        let n = epoll::wait(epoll, &mut events, deadline);
+        of.poll.last_poll.store(time::now(), Ordering::Relaxed);
+        for &Event { events, u64: data } in &events[..n] {
+            match data {
+                BELL => hear(of, deadline == 0),
+                _ => (hooks.event)(data, events, &mut found),
+            }
+        }
+    }
+    found
+}
+
+/// The caller has taken a ring of the bell in the P's instance. The ring is for an M that sleeps there: if the caller
+/// only polls, it passes the ring on.
+fn hear(of: PRef, only_polls: bool) {
+    let Some(bell) = of.poll.instance.bell() else { return };
+    bell.heard();
+    // Read after `heard`, which may have taken a later ring: a thread that rings for an M has seen that the M sleeps
+    // here, so the P is attended then.
+    if only_polls && of.poll.is_attended() {
+        bell.ring();
+    }
+}
