@@ -222,14 +222,14 @@ impl Runtime {
         let blocked = blocked::blocked_calls();
         self.ms.with(|Ms { all, .. }| {
             let mut in_calls = 0;
-            let may = |m: &Box<M>| {
+            let mut may = |m: &M| {
                 let hold = m.hold.get();
                 in_calls += usize::from(hold == Hold::InCall);
                 !matches!(hold, Hold::Held | Hold::InCall)
                     || !m.pinned.is_empty()
                     || (m.is_runner() && m.leaves.load(Ordering::Relaxed))
             };
-            all.iter().any(may) || in_calls > blocked
+            all.iter().any(|m| may(m)) || in_calls > blocked
         })
     }
 }
