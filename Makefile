@@ -68,7 +68,7 @@ $(HPP): bindings/cpp/join bindings/cpp/gosched.hpp $(wildcard bindings/cpp/gosch
 	@mkdir -p $(@D)
 	awk -f $< bindings/cpp/gosched.hpp >$@
 
-PRELOAD := $(addprefix bindings/preload/,real.c waiters.c sync.c futex.c files.c streams.c several.c others.c masks.c keys.c exits.c openmp.c)
+PRELOAD := $(wildcard bindings/preload/*.c)
 
 preload: $(OUT)/libgosched-preload.so
 

@@ -3,7 +3,9 @@
  * pthread_exit would end the thread, which has other goroutines, and a P. A thread that gs_attach has made a goroutine
  * is still a thread: there they are libc's.
  */
-#include "preload.h"
+#include "calls.h"
+#include "masks.h"
+#include "parts.h"
 
 #include <unwind.h>
 

@@ -2,18 +2,18 @@
  * syscall, for the futexes of code that brings locks of its own: GLib's GMutex and GCond, C++'s std::atomic::wait and
  * what is built on it, Rust's Mutex. README.md has the protocol. All other system calls are made as they are.
  */
-#include "preload.h"
+#include "calls.h"
+#include "parts.h"
+#include "times.h"
+#include "waiters.h"
 
 #include <dlfcn.h>
 #include <linux/futex.h>
 
-/* The number of the system call comes first. Its sixth argument is on the stack. */
+/* The number of the system call comes first. */
 __asm__(".text\n"
         ".globl syscall\n"
         ".type syscall, @function\n"
-        ".hidden raw_syscall\n"
-        ".globl raw_syscall\n"
-        ".type raw_syscall, @function\n"
         "syscall:\n"
         "    .cfi_startproc\n"
         "    endbr64\n"
@@ -21,24 +21,7 @@ __asm__(".text\n"
         "    je take_futex\n"
         "    jmp *next_syscall(%rip)\n"
         "    .cfi_endproc\n"
-        ".size syscall, . - syscall\n"
-        "raw_syscall:\n"
-        "    .cfi_startproc\n"
-        "    mov %rdi, %rax\n"
-        "    mov %rsi, %rdi\n"
-        "    mov %rdx, %rsi\n"
-        "    mov %rcx, %rdx\n"
-        "    mov %r8, %r10\n"
-        "    mov %r9, %r8\n"
-        "    mov 8(%rsp), %r9\n"
-        "    syscall\n"
-        "    cmp $-4095, %rax\n"
-        "    jae 1f\n"
-        "    ret\n"
-        "1:  mov %eax, %edi\n"
-        "    jmp fail_syscall\n"
-        "    .cfi_endproc\n"
-        ".size raw_syscall, . - raw_syscall\n");
+        ".size syscall, . - syscall\n");
 _Static_assert(SYS_futex == 202, "the number in the code above");
 
 /* libc's, or that of a library that is preloaded after this one. */
@@ -49,11 +32,6 @@ void futex_start(void)
     void *f = dlsym(RTLD_NEXT, "syscall");
     if (f != NULL)
         memcpy(&next_syscall, &f, sizeof f);
-}
-
-__attribute__((used)) static long fail_syscall(int result)
-{
-    return failed(-result);
 }
 
 /* Waits in the table of waiters. */

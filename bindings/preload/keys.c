@@ -3,7 +3,10 @@
  * elsewhere. Libraries keep there what must not be mixed up between two of their calls. OpenSSL keeps its queue of
  * errors there.
  */
-#include "preload.h"
+#include "callers.h"
+#include "keys.h"
+#include "parts.h"
+#include "real.h"
 
 /*
  * Keys are numbers below PTHREAD_KEYS_MAX. The number of a deleted key is used again, with another generation. The

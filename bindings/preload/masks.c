@@ -11,7 +11,8 @@
  * On a machine with several NUMA nodes libgosched binds threads to the CPUs of one node. What a goroutine starts must not
  * be confined to these either: it may use the CPUs that the thread could use if libgosched didn't bind it.
  */
-#include "preload.h"
+#include "masks.h"
+#include "parts.h"
 
 #include <stdarg.h>
 

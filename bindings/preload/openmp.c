@@ -7,7 +7,12 @@
  *   - Outside of regions a goroutine can't park between the beginning and the end of a loop, of sections or of a task.
  *   - critical is a mutex of goroutines and threads. Where a lock isn't free, another thread waits for it.
  */
-#include "preload.h"
+#include "calls.h"
+#include "keys.h"
+#include "masks.h"
+#include "parts.h"
+
+#include <locale.h>
 
 #include <dlfcn.h>
 
@@ -60,79 +65,6 @@ struct user {
     void *_Atomic functions[FUNCTIONS];
 };
 static struct user *_Atomic users;
-
-struct search {
-    const void *address;
-    const char *name;
-    struct range range;
-    bool found, is_runtime;
-};
-
-static bool is_runtime(const struct dl_phdr_info *object)
-{
-    return defined_in(object, "GOMP_parallel") != NULL || defined_in(object, "__kmpc_fork_call") != NULL;
-}
-
-static int find_user(struct dl_phdr_info *object, size_t size, void *arg)
-{
-    struct search *s = arg;
-    (void)size;
-    s->range = range_of(object);
-    s->found = is_within(s->address, &s->range);
-    s->name = object->dlpi_name;
-    s->is_runtime = s->found && is_runtime(object);
-    return s->found;
-}
-
-/* The runtimes, and a few of the libraries that were found to be none. */
-
-struct range openmp_runtimes[MOST_RUNTIMES];
-atomic_uint how_many_runtimes;
-static struct range others[32];
-static atomic_uint how_many_others;
-
-static bool is_among(const void *address, const struct range *of, unsigned n)
-{
-    for (unsigned i = 0; i < n; i++)
-        if (is_within(address, &of[i]))
-            return true;
-    return false;
-}
-
-static void note(struct range range, struct range *among, atomic_uint *n, unsigned most)
-{
-    static atomic_uint lock;
-    while (atomic_exchange_explicit(&lock, 1, memory_order_acquire))
-        spin();
-    unsigned i = atomic_load(n);
-    if (i < most && !is_among((const void *)range.from, among, i)) {
-        among[i] = range;
-        atomic_store_explicit(n, i + 1, memory_order_release);
-    }
-    atomic_store_explicit(&lock, 0, memory_order_release);
-}
-
-void note_runtime(const void *caller, bool makes_key)
-{
-    unsigned n = atomic_load_explicit(&how_many_others, memory_order_acquire);
-    struct search s = {.address = caller};
-    if (!gs_self || is_in_openmp(caller) || (!makes_key && is_among(caller, others, n)))
-        return;
-    dl_iterate_phdr(find_user, &s);
-    if (s.is_runtime)
-        note(s.range, openmp_runtimes, &how_many_runtimes, MOST_RUNTIMES);
-    else if (s.found)
-        note(s.range, others, &how_many_others, sizeof others / sizeof others[0]);
-}
-
-static int note_if_runtime(struct dl_phdr_info *object, size_t size, void *own)
-{
-    struct range range = range_of(object);
-    (void)size;
-    if (!is_within(own, &range) && object->dlpi_name[0] != 0 && is_runtime(object))
-        note(range, openmp_runtimes, &how_many_runtimes, MOST_RUNTIMES);
-    return 0;
-}
 
 static _Noreturn void die(const char *format, ...)
 {
@@ -281,7 +213,7 @@ static gs_key clauses_key;
 void openmp_start(void)
 {
     gs_key_create(&clauses_key, free);
-    dl_iterate_phdr(note_if_runtime, (void *)openmp_start); /* this library has functions of these names too */
+    find_runtimes();
 }
 
 static void pass_clauses(struct user *u, const struct clauses *c, void *place)

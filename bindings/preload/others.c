@@ -1,25 +1,8 @@
 /* Sleeping, waiting for children, vfork, names, signals, messages. */
-#include "preload.h"
+#include "files.h"
+#include "times.h"
 
 /* Sleeping */
-
-bool copy_in_several(const struct iovec *to, const struct iovec *from, int n)
-{
-    ssize_t all = 0;
-    for (int i = 0; i < n; i++)
-        all += (ssize_t)to[i].iov_len;
-    ssize_t done = process_vm_readv(getpid(), to, (unsigned long)n, from, (unsigned long)n, 0);
-    if (done >= 0 || errno == EFAULT)
-        return done == all;
-    for (int i = 0; i < n; i++) /* a filter refuses the call */
-        memcpy(to[i].iov_base, from[i].iov_base, to[i].iov_len);
-    return true;
-}
-
-bool copy_in(void *to, const void *from, size_t n)
-{
-    return copy_in_several(&(struct iovec){to, n}, &(struct iovec){(void *)from, n}, 1);
-}
 
 /* 0 or an error number. */
 static int sleep_on(clockid_t clock, int flags, const struct timespec *t, struct timespec *left, struct counts *c)

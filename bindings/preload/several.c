@@ -7,31 +7,12 @@
  * process that the mask lets through stays pending until a thread takes it: a signalfd in the epoll instance tells of
  * it, and the call that doesn't wait takes it. On other threads, where signals are meant to arrive, the kernel waits.
  */
-#include "preload.h"
+#include "files.h"
+#include "masks.h"
+#include "numbers.h"
+#include "times.h"
 
 #include <sys/signalfd.h>
-
-/*
- * A call that doesn't wait, as goroutines make it: the preemption signal interrupts even that, and libc's call would
- * not have heard of that signal. The second try blocks all signals. Without that, signals which come faster than the
- * kernel looks at many files would end every try. A goroutine that only ever looks gives way here.
- */
-#define LOOK(call) \
-    __extension__({ \
-        int errno_ = errno, look_ = (call); \
-        if (look_ < 0 && errno == EINTR && TAKEN) { \
-            sigset_t all_, before_; \
-            sigfillset(&all_); \
-            real.pthread_sigmask(SIG_SETMASK, &all_, &before_); \
-            look_ = (call); \
-            real.pthread_sigmask(SIG_SETMASK, &before_, NULL); \
-        } \
-        if (look_ >= 0) \
-            errno = errno_; \
-        if (!LIKELY(*asked_to_give_way == 0) && TAKEN) \
-            give_way_as_asked(); \
-        look_; \
-    })
 
 /*
  * An instance may say this number of times that something has happened when nothing has. After that the kernel waits:
@@ -349,89 +330,6 @@ static int add_select(struct several *s, int epoll)
             return error;
     }
     return 0;
-}
-
-/*
- * The kernel's table of files. select reads no more bits of a set than the table is long, whatever it is asked for, and
- * fails with EBADF if one of these bits is that of a file which isn't open.
- */
-
-/* The length of the process's table, or -1. */
-static int table_size(void)
-{
-    char text[1024], *at = NULL; /* the line is one of the first */
-    int before = errno, fd = real.open64("/proc/thread-self/status", O_RDONLY | O_CLOEXEC, 0L);
-    ssize_t n = fd >= 0 ? real.read(fd, text, sizeof text - 1) : -1;
-    if (fd >= 0)
-        real.close(fd);
-    errno = before;
-    if (n > 0) {
-        text[n] = 0;
-        at = strstr(text, "\nFDSize:");
-    }
-    return at != NULL ? atoi(at + strlen("\nFDSize:")) : -1;
-}
-
-/* The length that no table is below, and the number from which on libgosched keeps its own files. */
-enum { SMALLEST_TABLE = 64, FIRST_OF_LIBRARY = 512 };
-
-static int table_at_start = SMALLEST_TABLE;
-
-void several_start(void)
-{
-    int size = table_size();
-    if (size > table_at_start)
-        table_at_start = size;
-}
-
-/* Whether a number is that of an open file which isn't libgosched's: those are epoll instances and eventfds, which have no
- * type. */
-static bool is_programs_file(int fd)
-{
-    struct stat st;
-    return fstat(fd, &st) == 0 && (fd < FIRST_OF_LIBRARY || (st.st_mode & S_IFMT) != 0);
-}
-
-int highest_file(void)
-{
-    struct entry { /* of getdents64 */
-        uint64_t inode;
-        int64_t offset;
-        uint16_t size;
-        uint8_t type;
-        char name[];
-    };
-    _Alignas(struct entry) char entries[2048];
-    int highest = -1, dir = real.open64("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0L);
-    long n;
-    while (dir >= 0 && (n = raw_syscall(SYS_getdents64, dir, entries, sizeof entries)) > 0)
-        for (long at = 0; at < n; at += ((struct entry *)&entries[at])->size) {
-            const char *name = ((struct entry *)&entries[at])->name;
-            int fd = name[0] == '.' ? -1 : atoi(name);
-            if (fd > highest && fd != dir && is_programs_file(fd))
-                highest = fd;
-        }
-    if (dir >= 0)
-        real.close(dir);
-    return highest;
-}
-
-/*
- * The length that the table would have without libgosched's own files, which make it longer. The table grows by powers of
- * two and never shrinks: so it has room for each file that was open since the start. `highest_closed` knows those that
- * the program has closed. errno stays.
- */
-static int programs_table_size(void)
-{
-    int before = errno, highest = highest_file(), size = 2 * SMALLEST_TABLE;
-    if (atomic_load(&highest_closed) > highest)
-        highest = atomic_load(&highest_closed);
-    errno = before;
-    if (highest < table_at_start)
-        return table_at_start;
-    while (size <= highest && size <= INT_MAX / 2)
-        size *= 2;
-    return size;
 }
 
 /* After a select that has failed: with how many bits it has to be tried again. 0: it has failed for good. */

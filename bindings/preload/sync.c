@@ -2,7 +2,10 @@
  * Mutexes, condition variables, read-write locks, semaphores and the rest of <pthread.h>, <semaphore.h> and
  * <threads.h>, for goroutines. README.md states the protocols, and why no wake-up is lost. This file implements them.
  */
-#include "preload.h"
+#include "calls.h"
+#include "parts.h"
+#include "times.h"
+#include "waiters.h"
 
 #include <dlfcn.h>
 #include <signal.h>

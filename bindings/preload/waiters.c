@@ -4,7 +4,9 @@
  * does all its work on it with the bucket's lock held, gs_ready included. So a waiter whose deadline has passed takes
  * the lock and sees by `woken` whether it was woken, too. After that no other thread touches it.
  */
-#include "preload.h"
+#include "waiters.h"
+#include "parts.h"
+#include "times.h"
 
 #include <linux/futex.h>
 

@@ -1,0 +1,11 @@
+/* pthread keys. */
+
+#ifndef GOSCHED_PRELOAD_KEYS_H
+#define GOSCHED_PRELOAD_KEYS_H
+
+#include "base.h"
+
+/* Gives the calling goroutine other values of pthread keys, and returns those it had. NULL: as at its start. */
+void *exchange_values(void *given);
+
+#endif

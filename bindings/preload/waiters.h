@@ -1,0 +1,58 @@
+/* The table of waiters, by the address that they wait for. README.md has the protocols. */
+
+#ifndef GOSCHED_PRELOAD_WAITERS_H
+#define GOSCHED_PRELOAD_WAITERS_H
+
+#include "base.h"
+
+enum what { MUTEX, MUTEX_DELEGATE, COND, READER, WRITER, SEMAPHORE, FUTEX };
+
+struct waiter {
+    struct waiter *next, *prev;
+    const void *addr;
+    enum what what;
+    uint32_t bits;     /* of a FUTEX: which wake-ups it waits for */
+    gs_g *g;           /* NULL: it blocks its thread on `woken` */
+    atomic_uint woken; /* 1: a waker has taken it off the table */
+    bool at_rest;
+};
+
+struct bucket {
+    atomic_uint lock;
+    atomic_uint waiting;
+    struct waiter first; /* head of a ring; next is NULL before its first use */
+} __attribute__((aligned(64)));
+
+struct bucket *bucket_of(const void *addr);
+/* Whether a waiter may be waiting for the address. Called after a locked instruction on the object. */
+static inline bool has_waiters(const void *addr)
+{
+    return atomic_load_explicit(&bucket_of(addr)->waiting, memory_order_relaxed) != 0;
+}
+void bucket_lock(struct bucket *b);
+bool bucket_try_lock(struct bucket *b);
+void bucket_unlock(struct bucket *b);
+/* With the bucket locked. */
+void enqueue(struct bucket *b, struct waiter *w, bool first_of_all);
+void dequeue(struct bucket *b, struct waiter *w);
+/*
+ * The bucket is locked and the waiter in it; unlocks it, and waits until the waiter has been woken: true.
+ * False: the deadline has passed first, and the waiter is not in the table any more.
+ */
+bool park(struct bucket *b, struct waiter *w, gs_deadline deadline);
+/* Wakes up to n waiters for the address, in their order; gives how many. Of a FUTEX: those that wait for one of the bits. */
+unsigned wake_some(const void *addr, unsigned n, uint32_t bits);
+static inline unsigned wake(const void *addr, unsigned n)
+{
+    return wake_some(addr, n, UINT32_MAX);
+}
+/* Wakes those who can share the lock: the readers that wait before the first writer, or the first writer. */
+void wake_lockers(const void *addr);
+/* With the bucket locked: takes it off the table and wakes it. */
+void wake_waiter(struct bucket *b, struct waiter *w);
+/* Waits in the kernel until the word has another value, the deadline passes, or for no reason; wakes up to n threads that
+ * do. The word is this process's alone. */
+void futex_wait(const void *word, unsigned value, gs_deadline deadline);
+void futex_wake(const void *word, int n);
+
+#endif
