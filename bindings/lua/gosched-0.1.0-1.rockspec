@@ -23,7 +23,12 @@ build = {
    type = "builtin",
    modules = {
       gosched = {
-         sources = { "src/state.c", "src/heap.c", "src/globals.c", "src/preload.c", "src/copy.c", "src/sync.c", "src/io.c" },
+         sources = {
+            "src/copy.c", "src/coroutines.c", "src/files.c", "src/globals.c", "src/goroutines.c",
+            "src/heap.c", "src/main.c", "src/objects.c", "src/pool.c", "src/preload.c",
+            "src/processes.c", "src/results.c", "src/sockets.c", "src/state.c", "src/sync.c",
+            "src/turns.c", "src/watch.c",
+         },
          libraries = { "gosched", "pthread" },
          incdirs = { "$(GOSCHED_INCDIR)" },
          libdirs = { "$(GOSCHED_LIBDIR)" },

@@ -8,6 +8,28 @@
    Lua reports errors by longjmp. So no function here calls Lua with a lock held, or between lgs_leave and
    lgs_enter, and what was allocated before such a call belongs to a state or is on a path that frees it. */
 
+/* Each file calls only those below it in this table (`cargo test --test rooms` checks it).
+
+   | file | what it is for | calls |
+   | --- | --- | --- |
+   | `main.c` | the module, in the states of main programs and of goroutines | processes, sockets, files, sync, goroutines, coroutines, pool, preload, copy, objects, turns, watch, state, globals |
+   | `processes.c` | gosched.exec, os.execute and io.popen of goroutines | objects, results, turns, state |
+   | `sockets.c` | connections, listeners, datagrams | files, objects, results, turns, state |
+   | `files.c` | files and connections: reading, writing, closing | objects, results, turns, state |
+   | `sync.c` | channels, select, mutexes, wait groups | goroutines, copy, objects, results, turns, watch |
+   | `goroutines.c` | spawn, a goroutine's life, errors that were not asked for | pool, preload, copy, objects, results, turns, watch, state |
+   | `coroutines.c` | coroutines of goroutines | turns |
+   | `pool.c` | programs, and the states of their goroutines: made, kept, closed | preload, turns, state, globals, heap |
+   | `preload.c` | package.preload | copy, state |
+   | `copy.c` | messages: values on their way from one state to another | objects, globals |
+   | `objects.c` | what is shared, and its userdata in each state | turns |
+   | `results.c` | times that are given; errors and results | turns |
+   | `turns.c` | slices of Lua code, and around each call that may switch | watch, state |
+   | `watch.c` | main programs: deadlocks and Ctrl-C | none |
+   | `state.c` | what belongs to each state | none |
+   | `globals.c` | globals, as each goroutine finds them | none |
+   | `heap.c` | the memory of a state | none | */
+
 #ifndef LGS_H
 #define LGS_H
 
@@ -36,7 +58,15 @@
 /* The smallest C stack of a goroutine, in bytes: for the 200 nested C calls that Lua allows. */
 #define LGS_LEAST_STACK ((size_t)(256 * 1024))
 
-/* ---- Shared objects ---- */
+/* In ns. */
+#define LGS_SECOND 1000000000
+/* A goroutine whose program is closed may compute for this long, in ns, while the error that ends it is on its way. */
+#define LGS_CLEAN_UP (LGS_SECOND / 10)
+
+/* Internal: the module exports nothing but luaopen_gosched. */
+#pragma GCC visibility push(hidden)
+
+/* ---- Shared objects (objects.c) ---- */
 
 enum lgs_type { LGS_CHAN, LGS_MUTEX, LGS_WAITGROUP, LGS_GOROUTINE, LGS_FILE, LGS_TYPES };
 
@@ -54,6 +84,9 @@ struct box {
 
 /* Metatables are in the registry by these names. */
 extern const char *const lgs_names[LGS_TYPES];
+
+/* Of a type: destroys an object that has no reference any more. `gone`: see lgs_give_up. */
+typedef void lgs_destroyer(struct shared *s, struct shared **gone);
 
 struct state;
 
@@ -84,12 +117,13 @@ void *lgs_check(lua_State *L, int arg, enum lgs_type type);
 /* The object of a userdata of this module at an index, of any type; or NULL. */
 struct shared *lgs_to(lua_State *L, int index);
 
-/* Of each type: destroys the object, which has no reference any more. `gone`: see lgs_give_up. */
-void lgs_chan_destroy(struct shared *s, struct shared **gone);
-void lgs_mutex_destroy(struct shared *s);
-void lgs_waitgroup_destroy(struct shared *s);
-void lgs_goroutine_destroy(struct shared *s, struct shared **gone);
-void lgs_file_destroy(struct shared *s);
+/* Makes the metatable of a type: methods are in __index, metamethods beside them. */
+void lgs_metatable(struct state *S, lua_State *L, enum lgs_type type, lgs_destroyer *destroy, const luaL_Reg *meta,
+                   const luaL_Reg *methods);
+/* Adds methods to those of a type, after lgs_metatable. */
+void lgs_methods(struct state *S, lua_State *L, enum lgs_type type, const luaL_Reg *methods);
+/* In a new state, before all other objects. */
+void lgs_boxes_open(lua_State *L);
 
 /* A lock for some instructions, in which the holder isn't stopped, and calls nothing. */
 static inline void lgs_spin_lock(_Atomic bool *locked)
@@ -124,7 +158,7 @@ void lgs_heap_trim(struct lgs_heap *h);
 /* Gives everything back but what malloc has given. */
 void lgs_heap_free(struct lgs_heap *h);
 
-/* ---- States ---- */
+/* ---- States (state.c) ---- */
 
 /* Why the goroutine of a main program was cancelled. */
 enum { LGS_NO_REASON, LGS_DEADLOCK, LGS_INTERRUPT };
@@ -167,6 +201,8 @@ static inline struct state *lgs_state(lua_State *L)
 
 /* As lgs_state, for functions without that upvalue, which Lua's own libraries call. */
 struct state *lgs_state_of(lua_State *L);
+/* Pops a light userdata or userdata: L's state from now on. */
+void lgs_note_state(lua_State *L);
 
 /* Room for size bytes that stays until the next call for the same state, or NULL. With keep what was there
    stays. */
@@ -174,10 +210,71 @@ char *lgs_scratch(struct state *S, size_t size, bool keep);
 /* Frees the room if it is large. */
 void lgs_scratch_done(struct state *S);
 
+/* ---- Main programs: deadlocks and Ctrl-C (watch.c) ---- */
+
+extern _Atomic int64_t lgs_alive;  /* goroutines of Lua that have not ended, main programs included */
+extern _Atomic int64_t lgs_asleep; /* goroutines that wait for nothing but other goroutines */
+extern _Atomic uint64_t lgs_waits; /* how often such a wait has begun or ended */
+
+/* Starts the timer that looks for deadlocks. False: there is no memory, or no thread. */
+bool lgs_watch_start(void);
+/* The state of a new main program: the first one is told of deadlocks and of Ctrl-C. */
+void lgs_watch_main(struct state *S);
+/* The main program is closed. Gives another one of the same goroutine, which takes over `attached`; or NULL. */
+struct state *lgs_unwatch_main(struct state *S);
+/* After each change that may have left nothing but goroutines that wait: a goroutine falls asleep, the last that was
+   awake ends, the last timer has fired. */
+void lgs_watch_if_all_asleep(void);
+/* `more` timers more, or less, are to fire: no deadlock as long as there are any. */
+void lgs_timers(int more);
+void lgs_one_fewer_alive(void);
+
+static inline void lgs_falls_asleep(void)
+{
+    atomic_fetch_add(&lgs_waits, 1);
+    atomic_fetch_add(&lgs_asleep, 1);
+    lgs_watch_if_all_asleep();
+}
+
+static inline void lgs_wakes_up(void)
+{
+    atomic_fetch_add(&lgs_waits, 1);
+    atomic_fetch_sub(&lgs_asleep, 1);
+}
+
+/* Of a main program: before and after it waits. */
+void lgs_front_interrupts(struct state *S);
+void lgs_settle_ctrl_c(struct state *S);
+
+/* ---- Turns (turns.c) ---- */
+
+/* At the beginning: takes a signal for the ends of slices. */
+void lgs_turns_start(void);
+/* Says which state the thread runs; NULL: none. */
+void lgs_set_running(struct state *S);
+/* Before the state is freed: no thread's handler uses it from now on. A thread may still count it as the state that it runs: the
+   library has preempted the state's goroutine, which went on elsewhere, or a host closes the state on another thread. */
+void lgs_forget_state(struct state *S);
+/* The hook at the end of a slice. */
+void lgs_on_slice(lua_State *L, lua_Debug *ar);
+
+/* Whether the program of the state's goroutine is closed. */
+static inline bool lgs_is_stopped(const struct state *S)
+{
+    return atomic_load_explicit(&S->stopped, memory_order_relaxed);
+}
+
 /* Around each call of the library that may switch. sync: it waits without a deadline for other goroutines, and
    for nothing else. Nothing in between may call Lua. */
 void lgs_leave(struct state *S, bool sync);
 void lgs_enter(struct state *S, bool sync);
+
+/* Raises the error of a goroutine that was cancelled, or of the main program: a deadlock, Ctrl-C. With Ctrl-C it may return. */
+int lgs_raise_cancelled(struct state *S, lua_State *L);
+/* Pushes what gs_dump writes. */
+void lgs_push_dump(lua_State *L);
+
+/* ---- Arguments and results (results.c) ---- */
 
 /* What a call between lgs_leave and lgs_enter gave, below 0: raises the error, or gives the number of results
    that say it (nil and a message, and for the system's errors a number). */
@@ -187,13 +284,10 @@ int lgs_done(struct state *S, lua_State *L, int r);
 
 /* The optional timeout in seconds at arg as a deadline. */
 gs_deadline lgs_deadline(lua_State *L, int arg);
-/* The same of an option `timeout`, which is on top of the stack; `function` is for the message. */
+/* As lgs_deadline, of an option `timeout`, which is on top of the stack; `function` is for the message. */
 gs_deadline lgs_timeout_option(lua_State *L, const char *function);
 /* The seconds at arg in ns. */
 gs_duration lgs_seconds(lua_State *L, int arg);
-
-/* `n` timers more, or less, are to fire: no deadlock as long as there are any. */
-void lgs_timers(int more);
 
 /* ---- Messages (copy.c) ---- */
 
@@ -240,12 +334,16 @@ void lgs_copy_open(struct state *S, lua_State *L);
 
 /* ---- Parts of the module; each adds to the table on top of the stack ---- */
 
+void lgs_goroutines_open(struct state *S, lua_State *L);
 void lgs_sync_open(struct state *S, lua_State *L);
-void lgs_io_open(struct state *S, lua_State *L);
+void lgs_files_open(struct state *S, lua_State *L);
+/* After lgs_files_open. */
+void lgs_sockets_open(struct state *S, lua_State *L);
+void lgs_processes_open(struct state *S, lua_State *L);
 /* In the states of goroutines: os.execute and io.popen that park. */
-void lgs_io_replace(struct state *S, lua_State *L);
-/* Makes a metatable: methods are in __index, metamethods beside them. */
-void lgs_metatable(struct state *S, lua_State *L, enum lgs_type type, const luaL_Reg *meta, const luaL_Reg *methods);
+void lgs_processes_replace(struct state *S, lua_State *L);
+/* In the states of goroutines, with the library `coroutine` on top of the stack: coroutines that the slice's hook finds. */
+void lgs_coroutines_replace(struct state *S, lua_State *L);
 
 /* ---- Globals (globals.c) ---- */
 
@@ -264,11 +362,48 @@ struct preloads *lgs_preloads(struct state *S, lua_State *L);
 void lgs_preloads_install(struct state *S, lua_State *L, struct preloads *list);
 void lgs_preloads_release(struct preloads *list);
 
-/* ---- Goroutines (state.c) ---- */
+/* ---- Programs, and the pool of states (pool.c) ---- */
 
+/* A state that a host has made, with the goroutines that it has started, and those that they have started. */
+struct program {
+    _Atomic int users;   /* the host's state, and the goroutines that have not ended */
+    _Atomic bool closed; /* no goroutine begins any more */
+};
+
+/* For a goroutine that the state starts; NULL if the program is closed. */
+struct program *lgs_join_program(struct state *S);
+/* One user less; the last one frees it. */
+void lgs_leave_program(struct program *p);
+/* Ends the goroutines of a program. Gives the state of the goroutine that calls, of this program or another; NULL: it has
+   none. */
+struct state *lgs_close_program(struct program *p);
+/* At the beginning: `fill` is called in each new state, protected, with struct state as argument, and makes its libraries. */
+void lgs_pool_start(lua_CFunction fill);
+/* A state for the goroutine that calls, which lgs_close_program finds from now on. NULL: no memory. */
+struct state *lgs_get_state(struct goroutine *g, struct program *p);
+/* The goroutine that calls has ended: cleans its state, which goes back to the pool or is closed. */
+void lgs_put_state(struct state *S);
+
+/* ---- Goroutines (goroutines.c) ---- */
+
+/* At the beginning: what goroutines are spawned with, in bytes, unless they ask for another stack. */
+void lgs_goroutines_start(size_t stack);
 /* gosched.go, whose function is at index; done: what is to be counted down at its end, or NULL. Pushes the handle. */
 int lgs_go(struct state *S, lua_State *L, int index, struct shared *done);
-/* Of a wait group: one more, or one less. */
-int lgs_waitgroup_add(struct shared *s, int64_t n);
+
+/* ---- Wait groups ---- */
+
+struct waitgroup {
+    struct shared shared;
+    gs_waitgroup wg;
+};
+
+/* One more, or one less: 0 or what gs_waitgroup_add gives. */
+static inline int lgs_waitgroup_add(struct shared *s, int64_t n)
+{
+    return gs_waitgroup_add(&((struct waitgroup *)s)->wg, n);
+}
+
+#pragma GCC visibility pop
 
 #endif

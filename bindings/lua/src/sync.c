@@ -38,7 +38,7 @@ static void stop_ticks(struct chan *c)
     }
 }
 
-void lgs_chan_destroy(struct shared *s, struct shared **gone)
+static void destroy_chan(struct shared *s, struct shared **gone)
 {
     struct chan *c = (struct chan *)s;
     if (c->timer) {
@@ -413,8 +413,9 @@ struct mutex {
     gs_mutex m;
 };
 
-void lgs_mutex_destroy(struct shared *s)
+static void destroy_mutex(struct shared *s, struct shared **gone)
 {
+    (void)gone;
     free(s);
 }
 
@@ -511,19 +512,10 @@ static const luaL_Reg mutex_methods[] = {
 
 /* ---- Wait groups ---- */
 
-struct waitgroup {
-    struct shared shared;
-    gs_waitgroup wg;
-};
-
-void lgs_waitgroup_destroy(struct shared *s)
+static void destroy_waitgroup(struct shared *s, struct shared **gone)
 {
+    (void)gone;
     free(s);
-}
-
-int lgs_waitgroup_add(struct shared *s, int64_t n)
-{
-    return gs_waitgroup_add(&((struct waitgroup *)s)->wg, n);
 }
 
 static struct waitgroup *check_waitgroup(lua_State *L)
@@ -587,9 +579,9 @@ static const luaL_Reg functions[] = {{"chan", l_chan},           {"after", l_aft
 
 void lgs_sync_open(struct state *S, lua_State *L)
 {
-    lgs_metatable(S, L, LGS_CHAN, chan_meta, chan_methods);
-    lgs_metatable(S, L, LGS_MUTEX, no_meta, mutex_methods);
-    lgs_metatable(S, L, LGS_WAITGROUP, no_meta, waitgroup_methods);
+    lgs_metatable(S, L, LGS_CHAN, destroy_chan, chan_meta, chan_methods);
+    lgs_metatable(S, L, LGS_MUTEX, destroy_mutex, no_meta, mutex_methods);
+    lgs_metatable(S, L, LGS_WAITGROUP, destroy_waitgroup, no_meta, waitgroup_methods);
     luaL_newmetatable(L, hold_name);
     lua_pushlightuserdata(L, S);
     lua_pushcclosure(L, hold_close, 1);

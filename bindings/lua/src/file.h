@@ -1,0 +1,71 @@
+/* Files and sockets: what files.c, sockets.c and processes.c share. */
+
+#ifndef LGS_FILE_H
+#define LGS_FILE_H
+
+#include "lgs.h"
+
+/* A read asks the system for this number of bytes at least. */
+#define CHUNK 16384
+
+enum kind { DISK, STREAM, LISTENER, DATAGRAMS };
+extern const char *const lgs_kinds[];
+
+/* A file or a socket. Goroutines may share it: reads take turns, and so do writes; close is allowed at any time. */
+struct file {
+    struct shared shared;
+    uint8_t kind;
+    bool appends;
+    int fd;
+    _Atomic uint32_t users; /* calls that use fd now, and CLOSED. The last one closes it */
+    gs_mutex reading, writing;
+    /* What was read and not yet asked for: from lo up to hi. `reading` guards it. */
+    char *data;
+    size_t lo, hi, size;
+};
+
+#define CLOSED (UINT32_C(1) << 31)
+
+/* Before the file's descriptor is used: false if the file is closed. lgs_unuse follows. */
+static inline bool lgs_use(struct file *f)
+{
+    uint32_t now = atomic_load(&f->users);
+    do {
+        if (now & CLOSED)
+            return false;
+    } while (!atomic_compare_exchange_weak(&f->users, &now, now + 1));
+    return true;
+}
+
+static inline int lgs_unuse(struct file *f)
+{
+    return atomic_fetch_sub(&f->users, 1) == (CLOSED | 1) ? gs_close(f->fd) : 0;
+}
+
+static inline bool lgs_is_closed(struct file *f)
+{
+    return atomic_load(&f->users) & CLOSED;
+}
+
+static inline struct file *lgs_check_file(lua_State *L, int arg)
+{
+    return lgs_check(L, arg, LGS_FILE);
+}
+
+/* The file of argument arg, or an error if it is of another kind. */
+struct file *lgs_check_kind(lua_State *L, int arg, enum kind kind);
+/* A file that data is read from and written to. */
+struct file *lgs_check_stream(lua_State *L, int arg);
+/* Pushes a file that has no descriptor yet. */
+struct file *lgs_new_file(lua_State *L, enum kind kind);
+/* Gives the file on top of the stack its descriptor. If fd is below 0, it is an error: the results say it. Gives how many. */
+int lgs_made_file(lua_State *L, struct file *f, int fd);
+/* The results of a call on a file that was closed. */
+int lgs_push_closed(lua_State *L);
+
+/* What is read: at most n bytes, n bytes, a line (with its end), or all. */
+enum what { SOME, BYTES, LINE, LINE_WITH_END, ALL };
+/* Reads from argument 1, the file f, and gives the number of results. */
+int lgs_read_file(lua_State *L, struct file *f, enum what what, size_t n, gs_deadline deadline);
+
+#endif

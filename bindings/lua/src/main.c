@@ -1,0 +1,132 @@
+/* The module: in the states of main programs, and in those of goroutines. */
+
+#include "lgs.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+LUALIB_API int luaopen_gosched(lua_State *L);
+
+static pthread_once_t started = PTHREAD_ONCE_INIT;
+static bool watched; /* for deadlocks: else the module can't start */
+
+/* Protected: makes the libraries of a new state. */
+static int fill_state(lua_State *L)
+{
+    struct state *S = lua_touserdata(L, 1);
+    luaL_openlibs(L);
+    lua_pushlightuserdata(L, S);
+    lgs_note_state(L);
+    lgs_globals_open(S, L);
+    luaL_requiref(L, "gosched", luaopen_gosched, 0);
+    lua_pop(L, 1);
+    lgs_processes_replace(S, L);
+    lua_getglobal(L, "coroutine");
+    lgs_coroutines_replace(S, L);
+    lua_pop(L, 1);
+    return 0;
+}
+
+/* lua_close unloads the modules of a state, and goroutines still run here then. */
+static void stay_loaded(void)
+{
+    Dl_info here;
+    if (dladdr(lgs_names, &here) && here.dli_fname)
+        dlopen(here.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_NODELETE);
+}
+
+static void start_module(void)
+{
+    stay_loaded();
+    gs_config config = GS_CONFIG_INIT;
+    if (!getenv("GOSCHED_STACK_SIZE"))
+        config.stack_size = LGS_STACK;
+    /* -EBUSY: the host has started it, with stacks for its own purposes. */
+    if (gs_init(&config) == -EBUSY)
+        lgs_goroutines_start(LGS_STACK);
+    lgs_turns_start();
+    watched = lgs_watch_start();
+    lgs_pool_start(fill_state);
+}
+
+/* A main program's state is closed. */
+static int main_gc(lua_State *L)
+{
+    struct state *S = lua_touserdata(L, 1);
+    lgs_set_running(NULL);
+    /* Finalizers that run later don't make it the state that the thread runs. */
+    S->L = S->coroutine = NULL;
+    lgs_forget_state(S);
+    struct state *callers = lgs_close_program(S->program);
+    lgs_leave_program(S->program);
+    S->program = NULL;
+    struct state *same = lgs_unwatch_main(S);
+    bool attached = S->attached && S->self == gs_self();
+    gs_release(S->self);
+    S->self = NULL;
+    lgs_one_fewer_alive();
+    free(S->scratch);
+    free(S->packing);
+    lgs_preloads_release(S->preloads);
+    S->preloads = NULL;
+    S->scratch = NULL;
+    S->scratch_size = 0;
+    S->packing = NULL;
+    S->attached = false;
+    if (attached && !same)
+        gs_detach();
+    if (callers)
+        lgs_enter(callers, false);
+    return 0;
+}
+
+static struct state *open_main(lua_State *L)
+{
+    struct state *S = lua_newuserdatauv(L, sizeof *S, 0);
+    memset(S, 0, sizeof *S);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, LUA_RIDX_MAINTHREAD);
+    S->L = lua_tothread(L, -1);
+    lua_pop(L, 1);
+    pthread_once(&started, start_module);
+    if (!watched || !(S->program = calloc(1, sizeof *S->program)))
+        luaL_error(L, "gosched can't start: not enough memory or threads");
+    S->program->users = 1;
+    int r = gs_attach(0);
+    if (r < 0 && r != -EBUSY && r != -ENOSYS) {
+        lgs_leave_program(S->program);
+        luaL_error(L, "gosched can't start: %s", gs_strerror(r));
+    }
+    S->attached = r == 0;
+    S->self = gs_retain(gs_self());
+    atomic_fetch_add(&lgs_alive, 1);
+    lua_createtable(L, 0, 1);
+    lua_pushcfunction(L, main_gc);
+    lua_setfield(L, -2, "__gc");
+    lua_setmetatable(L, -2);
+    lgs_note_state(L);
+    lgs_watch_main(S);
+    return S;
+}
+
+LUALIB_API int luaopen_gosched(lua_State *L)
+{
+    luaL_checkversion(L);
+    struct state *S = lgs_state_of(L);
+    if (!S)
+        S = open_main(L);
+    lgs_boxes_open(L);
+    lgs_copy_open(S, L);
+    lua_createtable(L, 0, 9);
+    lgs_goroutines_open(S, L);
+    lgs_sync_open(S, L);
+    lgs_files_open(S, L);
+    lgs_sockets_open(S, L);
+    lgs_processes_open(S, L);
+    lua_pushstring(L, gs_version());
+    lua_setfield(L, -2, "version");
+    lgs_enter(S, false);
+    return 1;
+}

@@ -1,0 +1,261 @@
+/* Programs, and the pool of the states in which their goroutines run. */
+
+#include "lgs.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* States that wait in the pool for the next goroutine, at most; each takes some 45 KiB. */
+#define POOL 128
+/* A state whose memory has grown by this many bytes since it was last cleaned is cleaned before the pool ... */
+#define DIRTY (128 * 1024)
+/* ... and is not kept if it still has more than this, */
+#define TOO_LARGE (4 * 1024 * 1024)
+/* or if its memory is this many times as large as what is in use there, and this many bytes more, because that lies scattered, */
+#define SPARSE 2
+#define TOO_SPARSE (256 * 1024)
+/* or if a goroutine has left more globals than this: their table stays large, and each goroutine's end looks at all of it. */
+#define TOO_MANY 1000
+
+/* ---- Programs ----
+
+   A program is a state that a host has made, with the goroutines that the state has started, and those that they have started.
+   When the state is closed, all of these goroutines have to end. Each is cancelled for good, so its waits fail, and the slice's
+   hook ends it if it computes. */
+
+/* lua_close goes on when no goroutine has ended for this long, in ns: longer than LGS_CLEAN_UP. A goroutine can't end while it is in
+   a function in C that neither calls Lua nor waits here. */
+#define WITHOUT_AN_END (LGS_SECOND / 5)
+
+static gs_mutex pool_lock;
+static struct state *pool;
+static int pooled;
+static struct state *busy;  /* the states of goroutines */
+static gs_cond ended;       /* a goroutine has ended, while a program is closed */
+static _Atomic int closing; /* programs whose goroutines are waited for */
+
+struct program *lgs_join_program(struct state *S)
+{
+    struct program *p = S->program;
+    if (!p)
+        return NULL;
+    /* First one user more: lgs_close_program looks at the users after it has closed the program. */
+    atomic_fetch_add(&p->users, 1);
+    if (!atomic_load(&p->closed))
+        return p;
+    atomic_fetch_sub(&p->users, 1); /* not the last one: the caller is another */
+    return NULL;
+}
+
+void lgs_leave_program(struct program *p)
+{
+    if (atomic_fetch_sub(&p->users, 1) == 1)
+        free(p);
+    if (atomic_load(&closing) == 0)
+        return;
+    gs_cancel_disable();
+    (void)!gs_mutex_lock(&pool_lock, GS_FOREVER);
+    gs_cond_broadcast(&ended);
+    gs_mutex_unlock(&pool_lock);
+    gs_cancel_enable();
+}
+
+struct state *lgs_close_program(struct program *p)
+{
+    struct state *callers = NULL;
+    int users, remaining = 1; /* users that aren't waited for: the host's state, and the caller if it is one of the goroutines */
+    gs_cancel_disable();
+    (void)!gs_mutex_lock(&pool_lock, GS_FOREVER);
+    atomic_fetch_add(&closing, 1);
+    atomic_store(&p->closed, true);
+    for (struct state *S = busy; S; S = S->next) {
+        if (S->runs == gs_self())
+            callers = S;
+        if (S->program != p)
+            continue;
+        atomic_store(&S->stopped, true);
+        gs_cancel(S->runs);
+        remaining += S == callers;
+    }
+    while ((users = atomic_load(&p->users)) > remaining) {
+        gs_deadline patience = gs_after_ns(WITHOUT_AN_END);
+        while (atomic_load(&p->users) == users && gs_cond_wait(&ended, &pool_lock, patience) == 0)
+            ;
+        if (atomic_load(&p->users) == users)
+            break;
+    }
+    atomic_fetch_sub(&closing, 1);
+    gs_mutex_unlock(&pool_lock);
+    gs_cancel_enable();
+    return callers;
+}
+
+/* ---- The pool of states ---- */
+
+/* Protected, of a new state, with struct state as argument: makes its libraries. */
+static lua_CFunction fill_state;
+
+void lgs_pool_start(lua_CFunction fill)
+{
+    fill_state = fill;
+}
+
+static void close_state(struct state *S)
+{
+    lua_State *L = S->L;
+    /* Finalizers don't make it the state that the thread runs: the slice's signal may come when it has been freed. */
+    S->L = NULL;
+    lgs_forget_state(S);
+    S->heap.closing = true;
+    if (L)
+        lua_close(L);
+    lgs_heap_free(&S->heap);
+    free(S->scratch);
+    free(S->packing);
+    lgs_preloads_release(S->preloads);
+    free(S);
+}
+
+/* Of a new object Lua says in `old` which kind it is. */
+static void *allocate(void *state, void *p, size_t old, size_t size)
+{
+    struct state *S = state;
+    if (!p && old == LUA_TUSERDATA)
+        S->userdata++;
+    return lgs_allocate(&S->heap, p, old, size);
+}
+
+/* As luaL_newstate has them. */
+
+static void warning(void *state, const char *text, int more)
+{
+    struct state *S = state;
+    bool begins = !S->in_warning;
+    S->in_warning = more;
+    if (begins && !more && text[0] == '@') {
+        if (strcmp(text, "@on") == 0)
+            S->warns = true;
+        else if (strcmp(text, "@off") == 0)
+            S->warns = false;
+    } else if (S->warns) {
+        fprintf(stderr, "%s%s%s", begins ? "Lua warning: " : "", text, more ? "" : "\n");
+    }
+}
+
+static int panic(lua_State *L)
+{
+    const char *text = lua_tostring(L, -1);
+    fprintf(stderr, "PANIC: unprotected error in call to Lua API (%s)\n", text ? text : "error object is not a string");
+    return 0;
+}
+
+static struct state *new_state(void)
+{
+    struct state *S = calloc(1, sizeof *S);
+    if (!S || !(S->L = lua_newstate(allocate, S))) {
+        if (S)
+            lgs_heap_free(&S->heap);
+        free(S);
+        return NULL;
+    }
+    lua_atpanic(S->L, panic);
+    lua_setwarnf(S->L, warning, S);
+    lua_pushcfunction(S->L, fill_state);
+    lua_pushlightuserdata(S->L, S);
+    if (lua_pcall(S->L, 1, 0, 0) != LUA_OK) {
+        close_state(S);
+        return NULL;
+    }
+    S->userdata = 0;
+    return S;
+}
+
+struct state *lgs_get_state(struct goroutine *g, struct program *p)
+{
+    (void)!gs_mutex_lock(&pool_lock, GS_FOREVER);
+    struct state *S = pool;
+    if (S) {
+        pool = S->next;
+        pooled--;
+    } else {
+        gs_mutex_unlock(&pool_lock);
+        if (!(S = new_state()))
+            return NULL;
+        (void)!gs_mutex_lock(&pool_lock, GS_FOREVER);
+    }
+    S->g = g;
+    S->program = p;
+    S->runs = gs_self();
+    S->clean_up = 0;
+    atomic_store(&S->stopped, atomic_load(&p->closed));
+    S->next = busy;
+    S->at = &busy;
+    if (busy)
+        busy->at = &S->next;
+    busy = S;
+    gs_mutex_unlock(&pool_lock);
+    return S;
+}
+
+static size_t memory(lua_State *L)
+{
+    return (size_t)lua_gc(L, LUA_GCCOUNT) * 1024 + (size_t)lua_gc(L, LUA_GCCOUNTB);
+}
+
+/* Whether it could be done, and the state is to be kept. */
+static bool restore_globals(struct state *S)
+{
+    lua_State *L = S->L;
+    lua_pushcfunction(L, lgs_globals_restore);
+    lua_pushlightuserdata(L, S);
+    bool good = lua_pcall(L, 1, 1, 0) == LUA_OK && lua_tointeger(L, -1) <= TOO_MANY;
+    lua_settop(L, 0);
+    return good;
+}
+
+void lgs_put_state(struct state *S)
+{
+    lua_State *L = S->L;
+    lua_settop(L, 0);
+    lua_sethook(L, NULL, 0, 0);
+    S->g = NULL;
+    if (!lua_gc(L, LUA_GCISRUNNING))
+        lua_gc(L, LUA_GCRESTART);
+    lua_gc(L, LUA_GCINC, 200, 100, 13); /* as in a new state: the defaults in Lua's manual */
+    lua_warning(L, "@off", 0);
+    bool keep = !lgs_is_stopped(S) && restore_globals(S);
+    /* Finalizers run now, not when Lua comes to it: they close files that are still open, for instance. */
+    if (keep && (S->open_files > 0 || S->userdata > 0 || S->finalizers || memory(L) > S->clean + DIRTY)) {
+        S->userdata = 0;
+        S->finalizers = false;
+        lua_gc(L, LUA_GCCOLLECT);
+        S->clean = memory(L);
+        lgs_heap_trim(&S->heap);
+        /* Finalizers may have set globals. */
+        keep = S->clean < TOO_LARGE && S->heap.size < SPARSE * S->clean + TOO_SPARSE && restore_globals(S);
+    }
+    lgs_scratch_done(S);
+    lgs_set_running(NULL); /* finalizers may have waited, and another thread may run the state as soon as it is in the pool */
+    (void)!gs_mutex_lock(&pool_lock, GS_FOREVER);
+    *S->at = S->next;
+    if (S->next)
+        S->next->at = S->at;
+    keep = keep && pooled < POOL;
+    if (keep) {
+        S->next = pool;
+        pool = S;
+        pooled++;
+    }
+    gs_mutex_unlock(&pool_lock);
+    if (keep)
+        return;
+    /* If the program is closed, finalizers can't wait either. */
+    bool stopped = lgs_is_stopped(S);
+    if (stopped)
+        gs_cancel_enable();
+    close_state(S);
+    if (stopped)
+        gs_cancel_disable();
+}
