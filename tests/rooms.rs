@@ -763,3 +763,125 @@ fn links_and_headings_are_told_from_code() {
     assert_eq!(links, ["2 y.md#z", "2 q.svg"]);
     assert_eq!(anchors_of(text).into_iter().collect::<Vec<_>>(), ["a-b", "a-b-1", "whats-a_b"]);
 }
+
+/// The names that a file in C has for other files. True: a variable or a constant, which any mention
+/// uses; false: a function. `header` is the code of the file's header, empty if it has none.
+fn names_in_c(code: &str, header: &str) -> BTreeMap<String, bool> {
+    let ends = |c: char| !c.is_ascii_alphanumeric() && c != '_';
+    let last = |text: &str| text.rsplit(ends).find(|w| !w.is_empty()).unwrap_or("").to_string();
+    let mut names = BTreeMap::new();
+    for line in header.lines() {
+        if let Some(macro_of) = line.strip_prefix("#define ").filter(|m| m.contains([' ', '('])) {
+            let name = macro_of.split(ends).next().unwrap_or("");
+            names.insert(name.to_string(), !macro_of[name.len()..].starts_with('('));
+        } else if line.starts_with("extern ") {
+            let variables = line.trim_end().trim_end_matches(';').split(',');
+            names.extend(variables.map(|v| (last(v.split('[').next().unwrap_or("")), true)));
+        }
+    }
+    let declares = header.lines().map(|line| line.trim_start_matches("static inline "));
+    let defines =
+        code.lines().filter(|line| !line.starts_with("static ") && !line.contains("__typeof__"));
+    for line in declares.chain(defines).filter(|line| line.starts_with(|c: char| !ends(c))) {
+        let Some((before, _)) = line.split_once('(') else { continue };
+        let name = match line.split_once(", (") {
+            // A macro that makes a function: MACRO(type, name, (parameters), ...).
+            Some((made, _)) if !before.contains(' ') => last(made),
+            _ if before.contains(' ') => last(before),
+            _ => continue,
+        };
+        names.entry(name).or_insert(false);
+    }
+    names
+}
+
+/// The files of a binding in C, from the top down, with those that each calls, as a table in a text
+/// says it.
+fn layers_of(text: &str) -> Vec<(String, BTreeSet<String>)> {
+    let row = |line: &str| {
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        let [_, file, _, calls, _] = cells[..] else { return None };
+        let file = file.strip_prefix('`')?.strip_suffix(".c`")?;
+        let calls = calls.split(", ").filter(|c| *c != "none").map(String::from).collect();
+        Some((file.to_string(), calls))
+    };
+    text.lines().filter_map(row).collect()
+}
+
+/// The files in C of a folder, with those that each calls. A header belongs to the file of its name.
+fn calls_in_c(folder: &Path) -> BTreeMap<String, BTreeSet<String>> {
+    let read = |path: PathBuf| code_of(&fs::read_to_string(path).unwrap_or_default());
+    let mut files = BTreeMap::new();
+    for path in fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()) {
+        if path.extension().is_some_and(|e| e == "c") {
+            let (code, header) = (read(path.clone()), read(path.with_extension("h")));
+            let names = names_in_c(&code, &header);
+            let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+            files.insert(name, (names, code + &header));
+        }
+    }
+    let mut calls = BTreeMap::new();
+    for (name, (_, code)) in &files {
+        let mut called = BTreeSet::new();
+        let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let mut at = 0;
+        for word in code.split(|c| !is_part(c)) {
+            let before = code[..at].chars().next_back().unwrap_or(' ');
+            let is_call = code[at + word.len()..].starts_with('(') || before == ')';
+            let is_member = before == '.' || code[..at].ends_with("->");
+            at += word.len() + 1;
+            for (other, (names, _)) in files.iter().filter(|(other, _)| *other != name) {
+                let is_use = |&plain: &bool| plain || is_call || word.starts_with("lgs_");
+                if !is_member && names.get(word).is_some_and(is_use) {
+                    called.insert(other.clone());
+                }
+            }
+        }
+        calls.insert(name.clone(), called);
+    }
+    calls
+}
+
+#[test]
+fn files_of_the_bindings_in_c_call_only_those_below() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("bindings");
+    let mut wrong = String::new();
+    for (folder, table) in [("preload", "preload/README.md"), ("lua/src", "lua/src/lgs.h")] {
+        let layers = layers_of(&fs::read_to_string(root.join(table)).unwrap());
+        let floor = |name: &String| layers.iter().position(|(file, _)| file == name);
+        let found = calls_in_c(&root.join(folder));
+        assert!(found.len() > 10, "only {} files in {folder}", found.len());
+        for (name, called) in &found {
+            let Some(at) = floor(name) else {
+                writeln!(wrong, "{table}: no row for {name}.c").unwrap();
+                continue;
+            };
+            for up in called.iter().filter(|c| floor(c).is_some_and(|floor| floor < at)) {
+                writeln!(wrong, "{folder}/{name}.c calls {up}.c, which is above it").unwrap();
+            }
+            if *called != layers[at].1 {
+                let list = layers.iter().map(|(f, _)| f).filter(|f| called.contains(*f));
+                let list = list.cloned().collect::<Vec<_>>().join(", ");
+                writeln!(wrong, "{table}: {name}.c calls {list}").unwrap();
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "\n{wrong}");
+}
+
+#[test]
+fn calls_between_files_in_c_are_found() {
+    let header = "#define BOTH (x)\n#define CALL(a) f(a)\nextern struct s one, many[3];\nint declared(void);\n\
+                  static inline int made(void)\n#define GUARD_H\n";
+    let code = "EXPORT int *defined(int a)\n{\n    inner(a);\n}\nstatic int own(void)\nMAKES(int, named, (int a), (a))\n";
+    let found: Vec<_> = names_in_c(code, header).into_iter().collect();
+    let plain =
+        |(name, plain): &(String, bool)| if *plain { format!("{name}!") } else { name.clone() };
+    let found: Vec<_> = found.iter().map(plain).collect();
+    assert_eq!(found, ["BOTH!", "CALL", "declared", "defined", "made", "many!", "named", "one!"]);
+    let rows = layers_of(
+        "| file | x | calls |\n| --- | --- | --- |\n| `a.c` | top | b, c |\n| `b.c` | low | none |\n",
+    );
+    let rows: Vec<_> = rows.into_iter().map(|(f, c)| (f, c.len())).collect();
+    assert_eq!(rows, [("a".to_string(), 2), ("b".to_string(), 0)]);
+}
