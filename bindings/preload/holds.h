@@ -38,6 +38,7 @@ struct hold *hold_enter(FILE *f, bool makes);
 void hold_take(struct hold *h);
 /* After hold_take. The caller is no user any more. */
 void hold_give_back(struct hold *h);
+/* `h` may be NULL. */
 static inline bool is_held_by_caller(struct hold *h)
 {
     return h != NULL && atomic_load_explicit(&h->by, memory_order_relaxed) == gs_self();

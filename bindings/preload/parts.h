@@ -17,7 +17,6 @@ void masks_start(void);
 void numbers_start(void);
 void openmp_start(void);
 void sockets_in_child(void);
-
 void sync_in_child(void);
 void sync_start(void);
 void waiters_in_child(void);

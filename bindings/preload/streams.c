@@ -13,8 +13,6 @@
 
 #include "tries.h"
 
-#include <stdio_ext.h>
-
 struct call begin_call(FILE *f, bool locks, struct counts *c)
 {
     struct call call = {.f = f, .tally = c, .locks = locks};
@@ -183,7 +181,7 @@ static size_t buffered(FILE *f)
     return f->_flags & IN_BACKUP ? n + length(f->_IO_save_base, f->_IO_save_end) : n;
 }
 
-static bool has_enough(FILE *f, const struct input *in)
+bool has_enough(FILE *f, const struct input *in)
 {
     size_t n = length(f->_IO_read_ptr, f->_IO_read_end);
     if (f->_mode > 0)
@@ -236,11 +234,6 @@ static bool stdout_is_free(void)
         return false;
     real.funlockfile(stdout);
     return true;
-}
-
-bool needs_no_read(FILE *f, const struct input *in)
-{
-    return f->_fileno < 0 || !__freadable(f) || has_enough(f, in);
 }
 
 /* The stream is locked. */

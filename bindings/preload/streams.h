@@ -7,6 +7,8 @@
 
 #include "holds.h"
 
+#include <stdio_ext.h>
+
 struct call {
     FILE *f;
     struct counts *tally;
@@ -22,10 +24,12 @@ enum where {
     HERE,  /* libc's function is to be called, on this thread: the stream may be locked meanwhile */
     THERE, /* the same on another thread */
     ENDS,  /* the call has failed, and errno says why */
-    WAITS, /* only within this file: the caller waits, and looks again */
+    WAITS, /* only within streams.c: the caller waits, and looks again */
 };
 
+/* Around one call. `locks`: it is not one of the functions whose callers lock. The goroutine has the stream meanwhile. */
 struct call begin_call(FILE *f, bool locks, struct counts *c);
+/* errno stays. */
 void end_call(struct call *c);
 
 /* Without waiting: another thread may have the lock in a read that waits. */
@@ -72,6 +76,7 @@ static inline void end_here(struct call *c)
         here_; \
     })
 
+/* As wait_elsewhere, with the stream unlocked before, or its lock on loan. */
 long call_there(struct call *c, void (*f)(void), const long args[6]);
 #define CALL_THERE(c, f, args) (__typeof__(f args))call_there(c, (void (*)(void))(f), (const long[6]){LONGS args})
 
@@ -123,8 +128,14 @@ struct input {
     int last;
 };
 
+/* Whether the call finds what it needs in the stream's buffer, or is at the end of the file. */
+bool has_enough(FILE *f, const struct input *in);
 /* Whether the call reads nothing from a file, or fails. */
-bool needs_no_read(FILE *f, const struct input *in);
+static inline bool needs_no_read(FILE *f, const struct input *in)
+{
+    return f->_fileno < 0 || !__freadable(f) || has_enough(f, in);
+}
+
 /* With the stream locked, which it isn't any more if this function has waited. errno stays, unless the call ENDS. */
 enum where wait_to_read(struct call *c, const struct input *in);
 
