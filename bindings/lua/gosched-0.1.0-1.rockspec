@@ -24,10 +24,10 @@ build = {
    modules = {
       gosched = {
          sources = {
-            "src/copy.c", "src/coroutines.c", "src/files.c", "src/globals.c", "src/goroutines.c",
-            "src/heap.c", "src/main.c", "src/objects.c", "src/pool.c", "src/preload.c",
-            "src/processes.c", "src/results.c", "src/sockets.c", "src/state.c", "src/sync.c",
-            "src/turns.c", "src/watch.c",
+            "src/coroutines.c", "src/files.c", "src/globals.c", "src/goroutines.c", "src/heap.c",
+            "src/main.c", "src/messages.c", "src/objects.c", "src/pack.c", "src/pool.c",
+            "src/preload.c", "src/processes.c", "src/results.c", "src/sockets.c", "src/state.c",
+            "src/sync.c", "src/turns.c", "src/unpack.c", "src/values.c", "src/watch.c",
          },
          libraries = { "gosched", "pthread" },
          incdirs = { "$(GOSCHED_INCDIR)" },

@@ -1,7 +1,7 @@
 /* What the parts of the Lua module share. README.md explains the module to those who use it.
 
    Each goroutine of Lua runs in a lua_State of its own, so Lua code runs on all P's at once and no two
-   goroutines ever touch the same state. What goes from one state to another is a message (copy.c): a value
+   goroutines ever touch the same state. What goes from one state to another is a message (message.h): a value
    that is written out in one state and built anew in the other. Channels, mutexes, wait groups, files and
    handles of goroutines aren't copied: they are `shared`, live outside of all states, and are counted.
 
@@ -12,16 +12,19 @@
 
    | file | what it is for | calls |
    | --- | --- | --- |
-   | `main.c` | the module, in the states of main programs and of goroutines | processes, sockets, files, sync, goroutines, coroutines, pool, preload, copy, objects, turns, watch, state, globals |
+   | `main.c` | the module, in the states of main programs and of goroutines | processes, sockets, files, sync, goroutines, coroutines, pool, preload, unpack, pack, objects, turns, watch, state, globals |
    | `processes.c` | gosched.exec, os.execute and io.popen of goroutines | objects, results, turns, state |
    | `sockets.c` | connections, listeners, datagrams | files, objects, results, turns, state |
    | `files.c` | files and connections: reading, writing, closing | objects, results, turns, state |
-   | `sync.c` | channels, select, mutexes, wait groups | goroutines, copy, objects, results, turns, watch |
-   | `goroutines.c` | spawn, a goroutine's life, errors that were not asked for | pool, preload, copy, objects, results, turns, watch, state |
+   | `sync.c` | channels, select, mutexes, wait groups | goroutines, values, objects, results, turns, watch |
+   | `goroutines.c` | spawn, a goroutine's life, errors that were not asked for | pool, preload, unpack, pack, messages, objects, results, turns, watch, state |
    | `coroutines.c` | coroutines of goroutines | turns |
    | `pool.c` | programs, and the states of their goroutines: made, kept, closed | preload, turns, state, globals, heap |
-   | `preload.c` | package.preload | copy, state |
-   | `copy.c` | messages: values on their way from one state to another | objects, globals |
+   | `preload.c` | package.preload | unpack, pack, messages, state |
+   | `values.c` | one value on its way, as a channel's element | unpack, pack, messages, objects |
+   | `unpack.c` | messages: building their values anew | objects, globals |
+   | `pack.c` | messages: writing values out, gosched.clone | messages, objects |
+   | `messages.c` | messages: their format and their end | objects |
    | `objects.c` | what is shared, and its userdata in each state | turns |
    | `results.c` | times that are given; errors and results | turns |
    | `turns.c` | slices of Lua code, and around each call that may switch | watch, state |
@@ -180,13 +183,13 @@ struct state {
     int globals, parts;  /* that each goroutine finds in it, and fields of the metatables of basic types (globals.c) */
     struct preloads *preloads; /* what package.preload has, a reference; or NULL (preload.c) */
     bool held;           /* mutex:hold() has given a value since the slice's hook last ran */
-    bool rev_stale;      /* modules may have been loaded since `rev` was made (copy.c) */
+    bool rev_stale;      /* modules may have been loaded since `rev` was made (pack.c) */
     int open_files;      /* files and sockets that are open and were opened, or received, here */
     bool finalizers;     /* tables with __gc were made since the state was last cleaned */
     ptrdiff_t userdata;  /* userdata of others than this module were made since then; in the pool's states */
     size_t clean;        /* bytes that the state had after the last full collection */
     size_t charged;      /* bytes of lgs_charge that the collector was not told of yet */
-    struct packing *packing; /* for the next message (copy.c), or NULL */
+    struct packing *packing; /* for the next message (pack.c), or NULL */
     char *scratch;       /* see lgs_scratch */
     size_t scratch_size;
     struct lgs_heap heap; /* of the pool's states; a main program's has another */
@@ -289,7 +292,7 @@ gs_deadline lgs_timeout_option(lua_State *L, const char *function);
 /* The seconds at arg in ns. */
 gs_duration lgs_seconds(lua_State *L, int arg);
 
-/* ---- Messages (copy.c) ---- */
+/* ---- Messages (values.c, unpack.c, pack.c, messages.c) ---- */
 
 /* A value on its way, as a channel's element. Short strings and numbers need no memory of their own. */
 struct value {
@@ -329,8 +332,9 @@ void lgs_message_drop_into(struct message *m, struct shared **gone);
 
 /* gosched.clone */
 int lgs_clone(lua_State *L);
-/* What copy.c needs in each state. */
-void lgs_copy_open(struct state *S, lua_State *L);
+/* What pack.c, and unpack.c, need in each state. */
+void lgs_pack_open(struct state *S, lua_State *L);
+void lgs_unpack_open(lua_State *L);
 
 /* ---- Parts of the module; each adds to the table on top of the stack ---- */
 

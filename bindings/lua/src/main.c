@@ -118,7 +118,8 @@ LUALIB_API int luaopen_gosched(lua_State *L)
     if (!S)
         S = open_main(L);
     lgs_boxes_open(L);
-    lgs_copy_open(S, L);
+    lgs_pack_open(S, L);
+    lgs_unpack_open(L);
     lua_createtable(L, 0, 9);
     lgs_goroutines_open(S, L);
     lgs_sync_open(S, L);

@@ -1,52 +1,16 @@
-/* Values on their way from one state to another.
+/* Writing values out into messages. */
 
-   A message has the objects (tables, functions, what is shared) once each, in the order in which they were met,
-   and then what is in them, in which other objects are numbers. So cycles and shared references stay what they
-   are, and depth takes no stack. */
-
-#include "lgs.h"
+#include "message.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* What a value begins with. */
-enum tag {
-    T_NIL,
-    T_FALSE,
-    T_TRUE,
-    T_INTEGER,
-    T_NUMBER,
-    T_SHORT,   /* of struct value: up to LGS_SHORT bytes */
-    T_STRING,
-    T_LIGHT,   /* a light userdata: the pointer */
-    T_SHARED,  /* of struct value: a reference */
-    T_MESSAGE, /* of struct value: a message with one value */
-    T_OBJECT,  /* its number, from 1 */
-    T_GLOBALS, /* the table of globals of the state */
-    T_MODULE,  /* require of a name */
-    T_FIELD,   /* of a module */
-    T_UPVALUE, /* the same upvalue as of an earlier function */
-    T_END,     /* of a table */
-};
-
-/* What an object is. */
-enum kind { K_TABLE, K_FUNCTION, K_SHARED, K_CLONE };
 
 struct buffer {
     char *data;
     size_t len, size;
     char own[1024]; /* what data is at first */
 };
-
-struct message {
-    char *heads, *body; /* one block of memory, which begins with this struct */
-    uint32_t objects;
-    uint32_t values;
-    uint32_t owned; /* references and messages in heads */
-};
-
-/* ---- Writing ---- */
 
 /* Addresses of objects and upvalues, and their numbers. */
 struct memo {
@@ -112,7 +76,7 @@ static void free_encoder(struct encoder *e)
 }
 
 /* Keys of the registry. */
-static const char rev_key, clones_key, loading_key, require_key;
+static const char rev_key, clones_key, loading_key;
 
 static void put(struct encoder *e, struct buffer *b, const void *data, size_t n)
 {
@@ -255,15 +219,10 @@ static int refuse(struct encoder *e, int index, const char *kind)
     return lua_error(L);
 }
 
-static bool is_builtin(const char *name)
-{
-    return strcmp(name, "_G") == 0;
-}
-
 /* Notes the functions, userdata and tables in the module on top of the stack, in the table at rev. */
 static void note_fields(lua_State *L, int rev, int name)
 {
-    bool globals = is_builtin(lua_tostring(L, name));
+    bool globals = lgs_is_builtin(lua_tostring(L, name));
     lua_pushnil(L);
     while (lua_next(L, -2)) {
         int type = lua_type(L, -1);
@@ -309,7 +268,7 @@ static void push_rev(struct state *S, lua_State *L)
         while (lua_next(L, loaded)) {
             int type = lua_type(L, -1);
             bool good = lua_type(L, -2) == LUA_TSTRING && (type == LUA_TTABLE || type == LUA_TUSERDATA || lua_iscfunction(L, -1));
-            if (good && !fields && !is_builtin(lua_tostring(L, -2))) {
+            if (good && !fields && !lgs_is_builtin(lua_tostring(L, -2))) {
                 lua_pushvalue(L, -1);
                 if (lua_rawget(L, rev) == LUA_TNIL) {
                     lua_pushvalue(L, -2);
@@ -591,61 +550,6 @@ static void encode_all(struct encoder *e, int first, int n)
     }
 }
 
-static void take(const char **p, void *to, size_t n)
-{
-    memcpy(to, *p, n);
-    *p += n;
-}
-
-/* The kind of the object whose head is at *p, which moves on to the next one; `owned`: its reference or message, or
-   NULL. */
-static enum kind skip_head(const char **p, void **owned)
-{
-    enum kind kind = (enum kind)*(const uint8_t *)(*p)++;
-    *owned = NULL;
-    if (kind == K_TABLE) {
-        *p += sizeof(uint32_t);
-    } else if (kind == K_FUNCTION) {
-        size_t len;
-        take(p, &len, sizeof len);
-        *p += len;
-    } else {
-        take(p, owned, sizeof *owned);
-    }
-    return kind;
-}
-
-/* The references in the heads of a message. */
-static void drop_heads(const char *p, uint32_t owned, struct shared **gone)
-{
-    while (owned > 0) {
-        void *it;
-        enum kind kind = skip_head(&p, &it);
-        if (!it)
-            continue;
-        owned--;
-        if (kind == K_SHARED)
-            lgs_give_up(it, gone);
-        else
-            lgs_message_drop_into(it, gone);
-    }
-}
-
-void lgs_message_drop_into(struct message *m, struct shared **gone)
-{
-    if (m) {
-        drop_heads(m->heads, m->owned, gone);
-        free(m);
-    }
-}
-
-void lgs_message_free(struct message *m)
-{
-    struct shared *gone = NULL;
-    lgs_message_drop_into(m, &gone);
-    lgs_destroy(gone);
-}
-
 static struct message *finish(struct encoder *e, uint32_t values)
 {
     struct message *m = malloc(sizeof *m + e->heads.len + e->body.len);
@@ -720,7 +624,7 @@ struct message *lgs_pack(struct state *S, lua_State *L, int first, int n, int sk
     int status = lua_pcall(L, n + 1, 0, 0);
     if (status != LUA_OK) {
         struct shared *gone = NULL;
-        drop_heads(e->heads.data, e->owned, &gone);
+        lgs_drop_heads(e->heads.data, e->owned, &gone);
         lgs_destroy(gone);
     }
     free_encoder(e);
@@ -736,409 +640,6 @@ struct message *lgs_pack(struct state *S, lua_State *L, int first, int n, int sk
         lua_error(L);
     }
     return m;
-}
-
-/* ---- Reading ---- */
-
-struct decoder {
-    struct state *S;
-    lua_State *L;
-    const char *head, *body;
-    int table; /* the index of a table with the objects, if there are more than ON_STACK; else 0 */
-    int metas; /* the index of nil, or of a list of tables and their metatables, which are set in the end */
-    int first; /* the index of the first object, without a table */
-};
-
-/* Up to this number of objects are kept on Lua's stack; more are in a table. */
-#define ON_STACK 150
-
-static void push_string(lua_State *L, const char **p)
-{
-    size_t len;
-    take(p, &len, sizeof len);
-    lua_pushlstring(L, *p, len);
-    *p += len;
-}
-
-static void push_object(struct decoder *d, uint32_t number)
-{
-    if (d->table)
-        lua_rawgeti(d->L, d->table, (lua_Integer)number);
-    else
-        lua_pushvalue(d->L, d->first + (int)number - 1);
-}
-
-/* Pushes require(name), of the name on top of the stack. A goroutine's `require` is told that a message names the module. */
-static void push_module(lua_State *L)
-{
-    lua_getfield(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
-    lua_pushvalue(L, -2);
-    if (lua_rawget(L, -2) == LUA_TNIL) {
-        lua_pop(L, 1);
-        lua_rawgetp(L, LUA_REGISTRYINDEX, &require_key);
-        lua_pushvalue(L, -3);
-        lua_pushboolean(L, 1);
-        lua_call(L, 2, 1);
-    }
-    lua_replace(L, -3);
-    lua_pop(L, 1);
-}
-
-/* Pushes a value, unless it is T_END or T_UPVALUE, which are the caller's business. */
-static enum tag push_value(struct decoder *d)
-{
-    lua_State *L = d->L;
-    const char **p = &d->body;
-    enum tag tag = (enum tag)*(const uint8_t *)(*p)++;
-    switch (tag) {
-    case T_NIL:
-        lua_pushnil(L);
-        break;
-    case T_FALSE:
-    case T_TRUE:
-        lua_pushboolean(L, tag == T_TRUE);
-        break;
-    case T_INTEGER: {
-        lua_Integer i;
-        take(p, &i, sizeof i);
-        lua_pushinteger(L, i);
-        break;
-    }
-    case T_NUMBER: {
-        lua_Number n;
-        take(p, &n, sizeof n);
-        lua_pushnumber(L, n);
-        break;
-    }
-    case T_STRING:
-        push_string(L, p);
-        break;
-    case T_LIGHT: {
-        void *it;
-        take(p, &it, sizeof it);
-        lua_pushlightuserdata(L, it);
-        break;
-    }
-    case T_OBJECT: {
-        uint32_t number;
-        take(p, &number, sizeof number);
-        push_object(d, number);
-        break;
-    }
-    case T_GLOBALS:
-        lua_rawgeti(L, LUA_REGISTRYINDEX, LUA_RIDX_GLOBALS);
-        break;
-    case T_MODULE:
-        push_string(L, p);
-        push_module(L);
-        break;
-    case T_FIELD:
-        push_string(L, p);
-        if (is_builtin(lua_tostring(L, -1))) {
-            lua_pop(L, 1);
-            lua_rawgeti(L, LUA_REGISTRYINDEX, LUA_RIDX_GLOBALS);
-        } else {
-            push_module(L);
-        }
-        push_string(L, p);
-        if (lua_type(L, -2) == LUA_TTABLE)
-            lua_rawget(L, -2);
-        else
-            lua_pushnil(L);
-        lua_replace(L, -2);
-        break;
-    default:
-        break;
-    }
-    return tag;
-}
-
-struct chunk {
-    const char *data;
-    size_t len;
-};
-
-static const char *read_chunk(lua_State *L, void *from, size_t *len)
-{
-    struct chunk *c = from;
-    (void)L;
-    *len = c->len;
-    c->len = 0;
-    return *len ? c->data : NULL;
-}
-
-/* Pushes a new object, still without its content. */
-static void make_object(struct decoder *d)
-{
-    lua_State *L = d->L;
-    enum kind kind = (enum kind)*(const uint8_t *)d->head++;
-    if (kind == K_TABLE) {
-        uint32_t n;
-        take(&d->head, &n, sizeof n);
-        lua_createtable(L, (int)(n < 1 << 24 ? n : 1 << 24), 0);
-    } else if (kind == K_FUNCTION) {
-        struct chunk c;
-        take(&d->head, &c.len, sizeof c.len);
-        c.data = d->head;
-        d->head += c.len;
-        if (lua_load(L, read_chunk, &c, "=?", "b") != LUA_OK)
-            lua_error(L);
-    } else {
-        void *it;
-        take(&d->head, &it, sizeof it);
-        if (kind == K_SHARED) {
-            lgs_push(d->S, L, it);
-        } else {
-            int top = lua_gettop(L);
-            lgs_unpack(d->S, L, it); /* load, and what save has given */
-            lua_call(L, 1, 1);
-            lua_settop(L, top + 1);
-        }
-    }
-}
-
-/* The function is on top of the stack. */
-static void fill_function(struct decoder *d)
-{
-    lua_State *L = d->L;
-    int f = lua_gettop(L);
-    for (int i = 1;; i++) {
-        enum tag tag = push_value(d);
-        if (tag == T_END)
-            return;
-        if (tag == T_UPVALUE) {
-            uint64_t where;
-            take(&d->body, &where, sizeof where);
-            push_object(d, (uint32_t)(where / 256));
-            lua_upvaluejoin(L, f, i, -1, (int)(where % 256));
-            lua_pop(L, 1);
-        } else {
-            lua_setupvalue(L, f, i);
-        }
-    }
-}
-
-/* The table is on top of the stack. */
-static void fill_table(struct decoder *d)
-{
-    lua_State *L = d->L;
-    int t = lua_gettop(L);
-    if (push_value(d) == T_NIL) {
-        lua_pop(L, 1);
-    } else {
-        if (lua_isnil(L, d->metas)) {
-            lua_newtable(L);
-            lua_replace(L, d->metas);
-        }
-        lua_Integer n = (lua_Integer)lua_rawlen(L, d->metas);
-        lua_rawseti(L, d->metas, n + 2);
-        lua_pushvalue(L, t);
-        lua_rawseti(L, d->metas, n + 1);
-    }
-    while (push_value(d) != T_END) {
-        push_value(d);
-        /* A module, or a field of a module, may be something else here: nothing. */
-        if (lua_isnil(L, -2))
-            lua_pop(L, 2);
-        else
-            lua_rawset(L, t);
-    }
-}
-
-int lgs_unpack(struct state *S, lua_State *L, const struct message *m)
-{
-    if (!m)
-        return 0;
-    struct decoder d = {.S = S, .L = L, .head = m->heads, .body = m->body};
-    int base = lua_gettop(L), n = (int)m->values;
-    bool on_stack = m->objects <= ON_STACK;
-    luaL_checkstack(L, (on_stack ? (int)m->objects : 1) + n + 30, "receiving a value");
-    lua_pushnil(L);
-    d.metas = base + 1;
-    d.first = base + 2;
-    if (!on_stack) {
-        lua_createtable(L, (int)m->objects, 0);
-        d.table = base + 2;
-    }
-    for (uint32_t i = 1; i <= m->objects; i++) {
-        make_object(&d);
-        if (d.table)
-            lua_rawseti(L, d.table, (lua_Integer)i);
-    }
-    int values = lua_gettop(L);
-    for (int i = 0; i < n; i++)
-        push_value(&d);
-    d.head = m->heads;
-    for (uint32_t i = 1; i <= m->objects; i++) {
-        void *owned;
-        enum kind kind = skip_head(&d.head, &owned);
-        if (kind == K_TABLE || kind == K_FUNCTION) {
-            push_object(&d, i);
-            if (kind == K_TABLE)
-                fill_table(&d);
-            else
-                fill_function(&d);
-            lua_pop(L, 1);
-        }
-    }
-    if (!lua_isnil(L, d.metas)) {
-        for (lua_Integer i = (lua_Integer)lua_rawlen(L, d.metas); i > 0; i -= 2) {
-            lua_rawgeti(L, d.metas, i - 1);
-            lua_rawgeti(L, d.metas, i);
-            if (lua_type(L, -1) == LUA_TTABLE) {
-                lgs_note_meta(S, L);
-                lua_setmetatable(L, -2);
-            }
-            lua_settop(L, values + n);
-        }
-    }
-    for (int i = 1; i <= n; i++)
-        lua_copy(L, values + i, base + i);
-    lua_settop(L, base + n);
-    return n;
-}
-
-/* ---- One value ---- */
-
-struct text {
-    size_t len;
-    char data[];
-};
-
-void lgs_encode(struct state *S, lua_State *L, int index, const char *what, struct value *v)
-{
-    index = lua_absindex(L, index);
-    *v = (struct value){.tag = T_NIL};
-    switch (lua_type(L, index)) {
-    case LUA_TNIL:
-        return;
-    case LUA_TBOOLEAN:
-        v->tag = lua_toboolean(L, index) ? T_TRUE : T_FALSE;
-        return;
-    case LUA_TNUMBER:
-        if (lua_isinteger(L, index)) {
-            v->tag = T_INTEGER;
-            v->u.i = lua_tointeger(L, index);
-        } else {
-            v->tag = T_NUMBER;
-            v->u.n = lua_tonumber(L, index);
-        }
-        return;
-    case LUA_TLIGHTUSERDATA:
-        v->tag = T_LIGHT;
-        v->u.p = lua_touserdata(L, index);
-        return;
-    case LUA_TSTRING: {
-        size_t len;
-        const char *s = lua_tolstring(L, index, &len);
-        if (len <= LGS_SHORT) {
-            v->tag = T_SHORT;
-            v->len = (uint8_t)len;
-            memcpy((char *)v + offsetof(struct value, text), s, len);
-            return;
-        }
-        struct text *t = malloc(sizeof *t + len);
-        if (!t)
-            luaL_error(L, "not enough memory");
-        t->len = len;
-        memcpy(t->data, s, len);
-        v->tag = T_STRING;
-        v->u.p = t;
-        return;
-    }
-    case LUA_TUSERDATA: {
-        struct shared *s = lgs_to(L, index);
-        if (s) {
-            v->tag = T_SHARED;
-            v->u.p = lgs_retain(s);
-            return;
-        }
-        break;
-    }
-    default:
-        break;
-    }
-    v->u.p = lgs_pack(S, L, index, 1, -1, what);
-    v->tag = T_MESSAGE;
-}
-
-void lgs_decode(struct state *S, lua_State *L, struct value *v)
-{
-    switch ((enum tag)v->tag) {
-    case T_FALSE:
-    case T_TRUE:
-        lua_pushboolean(L, v->tag == T_TRUE);
-        break;
-    case T_INTEGER:
-        lua_pushinteger(L, v->u.i);
-        break;
-    case T_NUMBER:
-        lua_pushnumber(L, v->u.n);
-        break;
-    case T_LIGHT:
-        lua_pushlightuserdata(L, v->u.p);
-        break;
-    case T_SHORT:
-        lua_pushlstring(L, (char *)v + offsetof(struct value, text), v->len);
-        break;
-    case T_STRING:
-        lua_pushlstring(L, ((struct text *)v->u.p)->data, ((struct text *)v->u.p)->len);
-        break;
-    case T_SHARED:
-        lgs_push(S, L, v->u.p);
-        break;
-    case T_MESSAGE:
-        lgs_unpack(S, L, v->u.p);
-        break;
-    default:
-        lua_pushnil(L);
-    }
-}
-
-void lgs_drop_into(struct value *v, struct shared **gone)
-{
-    if (v->tag == T_STRING)
-        free(v->u.p);
-    else if (v->tag == T_SHARED)
-        lgs_give_up(v->u.p, gone);
-    else if (v->tag == T_MESSAGE)
-        lgs_message_drop_into(v->u.p, gone);
-    v->tag = T_NIL;
-}
-
-void lgs_drop(struct value *v)
-{
-    struct shared *gone = NULL;
-    lgs_drop_into(v, &gone);
-    lgs_destroy(gone);
-}
-
-struct arrival {
-    struct state *S;
-    struct value *v;
-};
-
-static int receive_protected(lua_State *L)
-{
-    struct arrival *a = lua_touserdata(L, 1);
-    lgs_decode(a->S, L, a->v);
-    return 1;
-}
-
-void lgs_receive(struct state *S, lua_State *L, struct value *v)
-{
-    /* There is nothing to be dropped. */
-    if (v->tag != T_STRING && v->tag != T_SHARED && v->tag != T_MESSAGE) {
-        lgs_decode(S, L, v);
-        return;
-    }
-    struct arrival a = {S, v};
-    lua_pushcfunction(L, receive_protected);
-    lua_pushlightuserdata(L, &a);
-    int status = lua_pcall(L, 1, 1, 0);
-    lgs_drop(v);
-    if (status != LUA_OK)
-        lua_error(L);
 }
 
 /* ---- Clones ---- */
@@ -1169,7 +670,7 @@ int lgs_clone(lua_State *L)
     return 0;
 }
 
-void lgs_copy_open(struct state *S, lua_State *L)
+void lgs_pack_open(struct state *S, lua_State *L)
 {
     int top = lua_gettop(L);
     S->rev_stale = true;
@@ -1181,8 +682,6 @@ void lgs_copy_open(struct state *S, lua_State *L)
     lua_rawsetp(L, LUA_REGISTRYINDEX, &clones_key);
     lua_newtable(L);
     lua_rawsetp(L, LUA_REGISTRYINDEX, &loading_key);
-    lua_getglobal(L, "require");
-    lua_rawsetp(L, LUA_REGISTRYINDEX, &require_key);
     lua_getfield(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
     if (!lua_getmetatable(L, -1)) {
         lua_createtable(L, 0, 1);
