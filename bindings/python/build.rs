@@ -20,6 +20,17 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 const LIBRARY: [&str; 7] =
     ["src", "lib", "include", "Cargo.toml", "Cargo.lock", "Makefile", "cbindgen.toml"];
 
+/// What else this script compiles, and itself, from here.
+const C_INPUTS: [&str; 7] = [
+    "build.rs",
+    "src/hwloc.c",
+    "src/interpreter.c",
+    "src/interpreter.h",
+    "src/cpython",
+    "src/sys/gil/state.c",
+    "src/sys/free/state.c",
+];
+
 /// The data of libc that libhwloc.a refers to. Debian compiles that archive for programs, whose
 /// linker copies such data into them; in a shared library it must be the library's own
 /// (`src/hwloc.c` says what it is).
@@ -48,7 +59,7 @@ fn build() -> Result<()> {
     for input in LIBRARY {
         println!("cargo:rerun-if-changed={}", root.join(input).display());
     }
-    for input in ["build.rs", "src/hwloc.c", "src/state.c"] {
+    for input in C_INPUTS {
         println!("cargo:rerun-if-changed={input}");
     }
 
@@ -67,8 +78,10 @@ fn build() -> Result<()> {
     println!("cargo:rustc-cdylib-link-arg=-Wl,--enable-new-dtags,-rpath,$ORIGIN/lib");
 
     pyo3_build_config::use_pyo3_cfgs();
+    let has_gil = !pyo3_build_config::get().is_free_threaded();
     cc::Build::new()
-        .file("src/state.c")
+        .file("src/interpreter.c")
+        .file(if has_gil { "src/sys/gil/state.c" } else { "src/sys/free/state.c" })
         .include(root.join("include"))
         .includes(python_includes()?)
         .std("gnu11")

@@ -1,0 +1,37 @@
+/* What depends on the version of CPython, and on whether it has a GIL: the layout of thread states above all. Each
+   family of versions has a file here with the functions below. This is the one place that asks for the version.
+
+   cpython_find_slot          finds where the interpreter keeps the state of a thread; on a thread with a state that is
+                              attached. 0, or -1: in an unknown place
+   cpython_note_state         the calling thread is about to attach with this state
+   cpython_is_finalizing      whether Python has begun to take itself down: threads that ask for the GIL don't get it any
+                              more
+   cpython_look_for_signals   has the goroutine that runs in a state look for signals soon; with the GIL held
+   cpython_stack_for          the size of a goroutine's stack in bytes; `usual` is the default
+   cpython_limit_recursion    makes a new state's limit of C recursion fit a stack of that many bytes
+   cpython_reset              drops what the goroutine has put into a state, which is attached, beside its dict
+   cpython_is_clean           whether nothing of a goroutine is left in a state: the interpreter counts the levels of
+                              recursion of a state, and is back at the first
+
+   A file for a free-threaded Python also has what goroutines exchange with the state of their thread, and the look
+   at a goroutine's frames: see 3.13t.h. */
+#ifndef GOSCHED_CPYTHON_H
+#define GOSCHED_CPYTHON_H
+
+#include <Python.h>
+
+#if defined(Py_GIL_DISABLED)
+#include "3.13t.h"
+#elif PY_VERSION_HEX >= 0x030E0000
+#include "3.14.h"
+#elif PY_VERSION_HEX >= 0x030D0000
+#include "3.13.h"
+#elif PY_VERSION_HEX >= 0x030C0000
+#include "3.12.h"
+#elif PY_VERSION_HEX >= 0x030B0000
+#include "3.11.h"
+#else
+#include "3.9.h"
+#endif
+
+#endif

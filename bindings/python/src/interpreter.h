@@ -1,0 +1,19 @@
+/* What interpreter.c and the C files of sys/gil and sys/free have of each other. */
+#ifndef GOSCHED_INTERPRETER_H
+#define GOSCHED_INTERPRETER_H
+
+#include <Python.h>
+
+/* A new thread state. NULL: no memory. */
+PyThreadState *gosched_state_make(PyInterpreterState *interp);
+/* The GIL, and ts as the thread's state. */
+void gosched_state_enter(PyThreadState *ts);
+
+/* A file of each folder has these. */
+
+/* The dict of ts, which is attached, is about to be dropped with what asyncio keeps there. */
+void gosched_side_forget_dict(PyThreadState *ts);
+/* In the child of a fork, where the other threads are gone; attached. */
+void gosched_side_forked(void);
+
+#endif

@@ -1,0 +1,39 @@
+/* The thread state of a goroutine. */
+#include "../../cpython/cpython.h"
+#include "../../interpreter.h"
+
+/* A state for a goroutine with a stack of stack_size bytes. NULL: no memory. */
+PyThreadState *gosched_state_new(PyInterpreterState *interp, size_t stack_size)
+{
+    PyThreadState *ts = gosched_state_make(interp);
+    if (ts)
+        cpython_limit_recursion(ts, stack_size);
+    return ts;
+}
+
+/* See cpython.h. */
+int gosched_state_is_clean(PyThreadState *ts) { return cpython_is_clean(ts); }
+
+/* asyncio remembers, by the state's id and without a reference, the running loop that the dict has held: the next
+   goroutine on this state gets another id. */
+void gosched_side_forget_dict(PyThreadState *ts)
+{
+    static uint64_t next_id = UINT64_C(1) << 62;
+    ts->id = next_id++;
+}
+
+/* The goroutine that forked is the main one now, and has the identity of the thread. */
+void gosched_side_forked(void) { PyThreadState_Get()->thread_id = PyThread_get_thread_ident(); }
+
+/* Whether goroutines are the threads of the module threading. Then the state of each has the goroutine's identity, and
+   what looks for a thread by its identity finds the goroutine: sys._current_frames, PyThreadState_SetAsyncExc. */
+static int are_threads;
+
+void gosched_state_are_threads(void) { are_threads = 1; }
+
+/* The state is that of the goroutine with this identity; 0: of none. */
+void gosched_state_identify(PyThreadState *ts, unsigned long ident)
+{
+    if (are_threads)
+        ts->thread_id = ident;
+}
