@@ -2,10 +2,11 @@
 
 use crate::errors;
 use crate::ffi::*;
-use crate::goroutine;
+use crate::forks;
+use crate::goroutine::body;
+use crate::outside::outside;
 use crate::park::{self, Ended, Timeout};
-use crate::sync::forks;
-use crate::worker;
+use crate::worker::{current, ending, start};
 use pyo3::ffi as py_ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -114,12 +115,12 @@ unsafe extern "C" fn call(job: *mut c_void) -> *mut c_void {
         Python::attach(|py| {
             if let Some((f, args, kwargs)) = (*job.call.get()).take() {
                 let kwargs = kwargs.as_ref().map(|k| k.bind(py));
-                let before = forks();
-                let outcome = goroutine::apply_hooks(py)
+                let before = forks::count();
+                let outcome = body::apply_hooks(py)
                     .and_then(|()| f.bind(py).call(args.bind(py), kwargs))
                     .map(Bound::unbind);
-                if forks() != before {
-                    goroutine::end_of_child(py, outcome);
+                if forks::count() != before {
+                    body::end_of_child(py, outcome);
                 }
                 *job.outcome.get() = Some(outcome);
             }
@@ -134,9 +135,9 @@ unsafe extern "C" fn call(job: *mut c_void) -> *mut c_void {
 /// `f` is not called, and the answer is false.
 pub fn with_gil(f: fn(Python<'_>) -> bool) -> bool {
     BRIEF.fetch_add(1, Ordering::SeqCst);
-    // SeqCst: pairs with `_finalize`. Either the end of Python sees `BRIEF`, or this thread sees that the end has
+    // SeqCst: pairs with `ending::begin`. Either the end of Python sees `BRIEF`, or this thread sees that the end has
     // begun.
-    let answer = !worker::is_ending() && {
+    let answer = !ending::is_ending() && {
         // SAFETY: a plain thread, which has no state.
         let gil = unsafe { gosched_state_ensure() };
         let answer = Python::attach(f);
@@ -159,7 +160,7 @@ pub fn _wait_for_semaphore(py: Python<'_>, address: usize, seconds: f64) -> PyRe
     let address = semaphore as usize;
     // The child of a fork needs nothing that this holds.
     let before = set_at_work(false);
-    crate::state::outside(py, || {
+    outside(py, || {
         // SAFETY: the caller keeps the semaphore.
         unsafe {
             let semaphore = address as *mut libc::sem_t;
@@ -210,8 +211,8 @@ pub fn blocking<'py>(
     kwargs: Option<Bound<'py, PyDict>>,
 ) -> PyResult<Py<PyAny>> {
     let py = function.py();
-    worker::ensure(py)?;
-    if worker::current(py).is_none() || worker::is_ending() {
+    start::ensure(py)?;
+    if current::current(py).is_none() || ending::is_ending() {
         let kwargs = kwargs.as_ref().map_or(ptr::null_mut(), |k| k.as_ptr());
         // SAFETY: a new reference or an error.
         unsafe {
@@ -244,7 +245,7 @@ pub fn blocking<'py>(
     RUNNING.fetch_add(1, Ordering::Relaxed);
     let at = theirs as usize;
     // SAFETY: `perform` takes the reference.
-    let e = park::call(py, || unsafe {
+    let e = current::call(py, || unsafe {
         gs_spawn_with(perform, at as *mut c_void, ptr::null(), ptr::null_mut())
     });
     if e != 0 {

@@ -4,15 +4,17 @@
 use crate::channel::Channel;
 use crate::ffi::*;
 use crate::format::Format;
+use crate::goroutine::object::Goroutine;
+use crate::handle::{self, Handle};
 use crate::park::{self, Ended, Timeout};
-use crate::{goroutine::Goroutine, state, worker};
+use crate::sys::attach::{self, Away};
+use crate::worker::current;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::ffi as py_ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// GOSCHED_PYTHON_VERSION
 const VERSION: u32 = 1;
@@ -54,18 +56,18 @@ unsafe extern "C" fn leave(left: *mut Left) {
     // SAFETY: the caller has the GIL, and gives it back here.
     unsafe {
         let py = Python::assume_attached();
-        let current = worker::current(py);
-        let goroutine = current.map_or(ptr::null(), ptr::from_ref);
-        worker::away(current);
-        *left = Left { state: state::leave().into_raw(), goroutine };
+        let me = current::current(py);
+        let goroutine = me.map_or(ptr::null(), ptr::from_ref);
+        current::away(me);
+        *left = Left { state: attach::leave().into_raw(), goroutine };
     }
 }
 
 unsafe extern "C" fn enter(left: *mut Left) {
     // SAFETY: what `leave` has put there, on the same stack.
     unsafe {
-        state::enter(state::Away::from_raw((*left).state));
-        worker::set_current((*left).goroutine.as_ref());
+        attach::enter(Away::from_raw((*left).state));
+        current::set_current((*left).goroutine.as_ref());
     }
 }
 
@@ -90,41 +92,12 @@ unsafe extern "C" fn wait(f: Waits, arg: *mut c_void, deadline: i64) -> c_int {
     }
 }
 
-/// `gosched_chan`: what C has of a channel. It keeps the Python object.
-#[repr(C)]
-struct Handle {
-    chan: *mut gs_chan,
-    object: *mut py_ffi::PyObject,
-    next: *mut Handle,
-}
-
-/// Those that C has given back, where it need not have had the GIL, and whose objects are still to be
-/// dropped. A stack: it is only pushed to, and taken as a whole.
-static RETURNED: AtomicPtr<Handle> = AtomicPtr::new(ptr::null_mut());
-
-/// Drops what C has given back.
-pub fn collect(py: Python<'_>) {
-    if RETURNED.load(Ordering::Relaxed).is_null() {
-        return;
-    }
-    // Acquire: pairs with the push.
-    let mut next = RETURNED.swap(ptr::null_mut(), Ordering::Acquire);
-    while !next.is_null() {
-        // SAFETY: no other thread has the handle any more, and it has a reference to the object.
-        let handle = unsafe { Box::from_raw(next) };
-        next = handle.next;
-        // SAFETY: the handle owned a reference to the object, which goes with it; `py` shows that the caller has the
-        // GIL.
-        drop(unsafe { Bound::from_owned_ptr(py, handle.object) });
-    }
-}
-
 unsafe extern "C" fn chan_get(object: *mut py_ffi::PyObject, format: *const c_char) -> *mut Handle {
     // SAFETY: the caller has the GIL, and a reference to the object.
     let (py, format) = unsafe { (Python::assume_attached(), CStr::from_ptr(format)) };
     // SAFETY: the caller has a reference to the object until this returns.
     let object = unsafe { Borrowed::from_ptr(py, object) };
-    collect(py);
+    handle::collect(py);
     let found = || -> PyResult<*mut Handle> {
         let Ok(channel) = object.cast::<Channel>() else {
             let kind = object.get_type().name()?;
@@ -139,7 +112,7 @@ unsafe extern "C" fn chan_get(object: *mut py_ffi::PyObject, format: *const c_ch
             )));
         }
         let object = object.to_owned().into_ptr();
-        Ok(Box::into_raw(Box::new(Handle { chan: channel.chan(), object, next: ptr::null_mut() })))
+        Ok(Handle::make(channel.chan(), object))
     };
     found().unwrap_or_else(|e| {
         e.restore(py);
@@ -151,16 +124,8 @@ unsafe extern "C" fn chan_put(handle: *mut Handle) {
     if handle.is_null() {
         return;
     }
-    let mut first = RETURNED.load(Ordering::Relaxed);
-    loop {
-        // SAFETY: the caller gives the handle up.
-        unsafe { (*handle).next = first };
-        // Release: pairs with the swap in `collect`.
-        match RETURNED.compare_exchange_weak(first, handle, Ordering::Release, Ordering::Relaxed) {
-            Ok(_) => return,
-            Err(now) => first = now,
-        }
-    }
+    // SAFETY: the caller gives the handle up.
+    unsafe { handle::give_back(handle) };
 }
 
 unsafe extern "C" fn chan_new(capacity: usize, format: *const c_char) -> *mut py_ffi::PyObject {

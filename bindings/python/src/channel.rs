@@ -1,12 +1,13 @@
 //! Channels and select.
 
-use crate::capi;
 use crate::errors::{self, Closed};
 use crate::ffi::*;
 use crate::format::{Format, Item};
+use crate::handle;
 use crate::park::{self, Ended, Timeout};
 use crate::shared::Shared;
-use crate::state;
+use crate::sys::give::give;
+use crate::worker::current;
 use pyo3::exceptions::{PyStopIteration, PyTypeError};
 use pyo3::ffi as py_ffi;
 use pyo3::prelude::*;
@@ -50,7 +51,7 @@ static GARBAGE_LEN: AtomicUsize = AtomicUsize::new(0);
 
 /// Frees the channels that have lost their objects.
 fn collect(py: Python<'_>) {
-    capi::collect(py);
+    handle::collect(py);
     if GARBAGE_LEN.load(Ordering::Relaxed) == 0 {
         return;
     }
@@ -58,7 +59,7 @@ fn collect(py: Python<'_>) {
         GARBAGE_LEN.store(0, Ordering::Relaxed);
         mem::take(g)
     });
-    park::call(py, || {
+    current::call(py, || {
         for chan in garbage {
             // SAFETY: nothing refers to the channel any more.
             unsafe { gs_chan_free(chan) };
@@ -70,7 +71,7 @@ fn collect(py: Python<'_>) {
 #[cold]
 fn drain(py: Python<'_>, chan: *mut gs_chan) {
     let mut words: Vec<u64> = Vec::new();
-    park::call(py, || {
+    current::call(py, || {
         let mut word = 0u64;
         // SAFETY: nothing else refers to the channel any more.
         while unsafe { gs_chan_recv(chan, (&raw mut word).cast(), GS_NOWAIT) } == 0 {
@@ -108,7 +109,7 @@ impl Channel {
         let size = kind.size();
         // SAFETY: without the GIL.
         let chan =
-            park::call(py, || unsafe { gs_chan_make(size, capacity) } as usize) as *mut gs_chan;
+            current::call(py, || unsafe { gs_chan_make(size, capacity) } as usize) as *mut gs_chan;
         Channel::of(chan, capacity, kind)
     }
 
@@ -153,7 +154,7 @@ impl Channel {
     /// The word to send for a value; a reference of its own if it is an object.
     fn word_of(&self, value: &Bound<'_, PyAny>) -> PyResult<u64> {
         match &self.kind {
-            Kind::Object => Ok(state::give(value) as u64),
+            Kind::Object => Ok(give(value) as u64),
             Kind::Int => Ok(value.extract::<i64>()? as u64),
             Kind::Float => Ok(value.extract::<f64>()?.to_bits()),
             Kind::Time => Err(PyTypeError::new_err("a timer's channel is only received from")),
@@ -288,7 +289,7 @@ impl Channel {
         }
         // SAFETY: the caller keeps the object; the reference goes with it.
         unsafe {
-            let word = state::give(Bound::ref_from_ptr(py, &object)) as u64;
+            let word = give(Bound::ref_from_ptr(py, &object)) as u64;
             if gs_chan_put(self.chan(), (&raw const word).cast()) != 0 {
                 py_ffi::Py_DECREF(object);
                 return false;
@@ -371,7 +372,7 @@ impl Channel {
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let chan = self.chan() as usize;
         // SAFETY: the object keeps the channel.
-        errors::check(park::call(py, || unsafe { gs_chan_close(chan as *mut gs_chan) }))?;
+        errors::check(current::call(py, || unsafe { gs_chan_close(chan as *mut gs_chan) }))?;
         self.is_closed.with(py, |c| *c = true);
         Ok(())
     }
@@ -591,7 +592,7 @@ pub fn after(py: Python<'_>, seconds: f64) -> PyResult<Channel> {
     let ns = nanoseconds(seconds)?;
     collect(py);
     // SAFETY: without the GIL.
-    let chan = park::call(py, || unsafe { gs_after(ns) } as usize);
+    let chan = current::call(py, || unsafe { gs_after(ns) } as usize);
     Channel::of(chan as *mut gs_chan, 1, Kind::Time)
 }
 
@@ -604,7 +605,7 @@ pub fn _ticker(py: Python<'_>, seconds: f64) -> PyResult<Channel> {
     }
     collect(py);
     // SAFETY: without the GIL.
-    let chan = park::call(py, || unsafe { gs_ticker_start(ns) } as usize);
+    let chan = current::call(py, || unsafe { gs_ticker_start(ns) } as usize);
     Channel::of(chan as *mut gs_chan, 1, Kind::Time)
 }
 
@@ -613,5 +614,5 @@ pub fn _ticker(py: Python<'_>, seconds: f64) -> PyResult<Channel> {
 pub fn _ticker_stop(py: Python<'_>, channel: &Channel) -> PyResult<()> {
     let chan = channel.chan() as usize;
     // SAFETY: the object keeps the channel.
-    errors::check(park::call(py, || unsafe { gs_ticker_stop(chan as *mut gs_chan) }))
+    errors::check(current::call(py, || unsafe { gs_ticker_stop(chan as *mut gs_chan) }))
 }

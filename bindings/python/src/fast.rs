@@ -6,7 +6,9 @@
 
 use crate::channel::Channel;
 use crate::errors;
-use crate::sync::{Lock, RLock, Semaphore};
+use crate::sync::lock::Lock;
+use crate::sync::rlock::RLock;
+use crate::sync::semaphore::Semaphore;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyType;

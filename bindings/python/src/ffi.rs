@@ -9,8 +9,6 @@ pub const GS_NOWAIT: i64 = 0;
 pub const GS_SPAWN_PINNED: u32 = 1;
 pub const GS_SPAWN_NOSIGNAL: u32 = 4;
 pub const GS_WORKERS_RUNNER: u32 = 1;
-#[cfg(Py_GIL_DISABLED)]
-pub const GS_WORKERS_RUNNERS: u32 = 2;
 pub const GS_SEND: c_int = 1;
 pub const GS_RECV: c_int = 2;
 

@@ -2,8 +2,7 @@
 
 use crate::errors;
 use crate::ffi::*;
-use crate::park;
-use crate::worker;
+use crate::worker::{current, procs, start};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::ffi::CStr;
@@ -20,17 +19,9 @@ pub fn version() -> &'static str {
 #[pyfunction]
 #[pyo3(signature = (n=None))]
 pub fn gomaxprocs(py: Python<'_>, n: Option<i32>) -> PyResult<i32> {
-    if n.is_some_and(|n| n < 1) {
-        return Err(errors::value("gomaxprocs must be at least 1"));
-    }
-    // SAFETY: without the GIL.
-    let before = park::call(py, || unsafe { gs_gomaxprocs(n.unwrap_or(0)) });
-    if before == -libc::EINVAL {
-        return Err(errors::value("gomaxprocs is too large"));
-    }
-    errors::check(before)?;
+    let before = procs::gomaxprocs(py, n)?;
     if let Some(n) = n {
-        worker::procs_changed(py, n)?;
+        start::procs_changed(py, n)?;
     }
     Ok(before)
 }
@@ -39,7 +30,7 @@ pub fn gomaxprocs(py: Python<'_>, n: Option<i32>) -> PyResult<i32> {
 #[pyfunction]
 pub fn nodes(py: Python<'_>) -> PyResult<i32> {
     // SAFETY: without the GIL.
-    let n = park::call(py, || unsafe { gs_numa_nodes() });
+    let n = current::call(py, || unsafe { gs_numa_nodes() });
     errors::check(n)?;
     Ok(n)
 }
@@ -49,7 +40,7 @@ pub fn nodes(py: Python<'_>) -> PyResult<i32> {
 pub fn stats(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     let mut s = gs_stats { size: size_of::<gs_stats>(), ..gs_stats::default() };
     // SAFETY: a struct of the size that it says.
-    errors::check(park::call(py, || unsafe { gs_stats_read(&raw mut s) }))?;
+    errors::check(current::call(py, || unsafe { gs_stats_read(&raw mut s) }))?;
     let all = PyDict::new(py);
     for (name, value) in [
         ("goroutines", s.goroutines),
@@ -76,5 +67,5 @@ pub fn stats(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
 #[pyfunction]
 pub fn _dump(py: Python<'_>, fd: i32) -> PyResult<()> {
     // SAFETY: without the GIL.
-    errors::check(park::call(py, || unsafe { gs_dump(fd) }))
+    errors::check(current::call(py, || unsafe { gs_dump(fd) }))
 }

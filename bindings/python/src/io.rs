@@ -2,10 +2,11 @@
 
 use crate::errors;
 use crate::ffi::*;
-use crate::goroutine::{self, Goroutine};
+use crate::goroutine::object::Goroutine;
+use crate::goroutine::thrown;
 use crate::park::{self, Ended, Timeout};
 use crate::shared::Shared;
-use crate::worker;
+use crate::worker::{current, start};
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyBufferError, PyOSError, PyTypeError};
 use pyo3::ffi as py_ffi;
@@ -74,8 +75,8 @@ fn wait_for(
     is_look: bool,
     f: impl FnMut(i64) -> i32,
 ) -> PyResult<Ended> {
-    worker::ensure(py)?;
-    let Some(me) = worker::current(py) else {
+    start::ensure(py)?;
+    let Some(me) = current::current(py) else {
         return park::wait_dropping(py, timeout, || false, f);
     };
     let waiting = Waiting {
@@ -146,7 +147,7 @@ pub fn cancel_fd(py: Python<'_>, fd: i32) -> bool {
         });
         found |= who.is_some();
         match who {
-            Some(handle) => goroutine::cancel(py, handle),
+            Some(handle) => thrown::cancel(py, handle),
             None => return found,
         }
     }
@@ -157,7 +158,7 @@ pub fn cancel_fd(py: Python<'_>, fd: i32) -> bool {
 #[pyfunction]
 pub fn adopt(py: Python<'_>, fd: i32) {
     // SAFETY: without the GIL. What can't be adopted is waited for as before.
-    park::call(py, || unsafe { gs_adopt(fd) });
+    current::call(py, || unsafe { gs_adopt(fd) });
 }
 
 /// Closes a file. All that wait for it get OSError(EBADF).
@@ -165,7 +166,7 @@ pub fn adopt(py: Python<'_>, fd: i32) {
 pub fn close(py: Python<'_>, fd: i32) -> PyResult<()> {
     cancel_fd(py, fd);
     // SAFETY: without the GIL.
-    match park::call(py, || unsafe { gs_close(fd) }) {
+    match current::call(py, || unsafe { gs_close(fd) }) {
         0 => Ok(()),
         e => Err(errors::of_os(-e)),
     }

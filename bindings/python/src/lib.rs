@@ -1,17 +1,23 @@
 //! `gosched._gosched`: libgosched's goroutines for Python.
 //!
-//! - `worker`: the threads that run goroutines of Python, and the end of it all.
-//! - `goroutine`: what runs there.
-//! - `state`: thread states, and leaving and entering Python around waits.
+//! From the top down; a file uses only files further down (`tests/rooms.rs` checks that):
+//!
+//! - `lib`: the module's functions and classes.
+//! - `worker::finish`: the end of Python, and forks.
+//! - `channel`, `queue`, the classes of `sync`, `io`, `blocking`, `sleep`: what goroutines wait for; `signals`: notices
+//!   signals while a goroutine computes, or none runs; `watch`: looks for goroutines that hold a thread up; `own`: which
+//!   threads of the process are the package's own; `info`: what the runtime is and does; `capi`: what C extensions get,
+//!   with `handle` and `format`; `fast`: in front of the methods that are called the most; `goroutine::go`,
+//!   `goroutine::methods`: Python's side of goroutines.
 //! - `park`: waiting. Every call that may wait goes through it.
-//! - `capi`: what C extensions get, with `format` for the items of channels that they share.
-//! - `fast`: in front of the methods that are called the most.
-//! - `builtin`: functions of Python that look like built-in ones.
-//! - `signals`: notices signals while a goroutine computes, or none runs.
-//! - `own`: which threads of the process are the package's own.
-//! - `watch`: looks for goroutines that hold a thread up.
-//! - `shared`: what guards the data of all these.
-//! - `channel`, `sync`, `queue`, `io`, `blocking`: what goroutines wait for.
+//! - `worker::start`: makes sure that there is a thread for goroutines.
+//! - `goroutine::spawn`, `goroutine::body`: makes goroutines, and what runs there.
+//! - `worker::current`: the running goroutine, and calls that leave Python and are no wait.
+//! - `outside`: leaving and entering Python around waits.
+//! - `goroutine::object`: the object of a goroutine.
+//! - `shared`: what guards the data of all these; `interpreter`, `errors`, `ffi`, `sem`, `forks`, `builtin`: the rest.
+//!
+//! `sys` has what differs between a Python with a GIL and a free-threaded one.
 
 mod blocking;
 mod builtin;
@@ -20,17 +26,23 @@ mod channel;
 mod errors;
 mod fast;
 mod ffi;
+mod forks;
 mod format;
 mod goroutine;
+mod handle;
 mod info;
+mod interpreter;
 mod io;
+mod outside;
 mod own;
 mod park;
 mod queue;
+mod sem;
 mod shared;
 mod signals;
-mod state;
+mod sleep;
 mod sync;
+mod sys;
 mod watch;
 mod worker;
 
@@ -46,21 +58,20 @@ fn _gosched(m: &Bound<'_, PyModule>) -> PyResult<()> {
             "gosched works in the main interpreter only, not in sub-interpreters",
         ));
     }
-    state::init(py)?;
+    interpreter::init(py)?;
     park::init();
-    goroutine::init();
-    worker::init()?;
+    worker::finish::init()?;
     fast::init(py)?;
     m.add("Closed", py.get_type::<errors::Closed>())?;
     m.add("Cancelled", py.get_type::<errors::Cancelled>())?;
-    m.add_class::<goroutine::Goroutine>()?;
+    m.add_class::<goroutine::object::Goroutine>()?;
     m.add_class::<channel::Channel>()?;
-    m.add_class::<sync::Lock>()?;
-    m.add_class::<sync::RLock>()?;
-    m.add_class::<sync::Semaphore>()?;
-    m.add_class::<sync::Event>()?;
-    m.add_class::<sync::WaitGroup>()?;
-    m.add_class::<sync::RWMutex>()?;
+    m.add_class::<sync::lock::Lock>()?;
+    m.add_class::<sync::rlock::RLock>()?;
+    m.add_class::<sync::semaphore::Semaphore>()?;
+    m.add_class::<sync::event::Event>()?;
+    m.add_class::<sync::wait_group::WaitGroup>()?;
+    m.add_class::<sync::rw_mutex::RWMutex>()?;
     m.add_class::<watch::Watch>()?;
     m.add("_SimpleQueue", py.get_type::<queue::SimpleQueue>())?;
     m.add("_C_API", capi::capsule(py)?)?;
@@ -68,10 +79,11 @@ fn _gosched(m: &Bound<'_, PyModule>) -> PyResult<()> {
         ($($f:path)*) => { $(m.add_function(wrap_pyfunction!($f, m)?)?;)* };
     }
     add! {
-        goroutine::go goroutine::spawn goroutine::_spawn_first goroutine::current goroutine::main goroutine::get_ident
-        goroutine::yield_ goroutine::_give_way goroutine::sleep goroutine::_push_timeout goroutine::_pop_timeout
-        goroutine::goroutines goroutine::num_goroutines goroutine::_are_threads sync::_waiter_lock
-        sync::_inner_lock sync::_inner_rlock
+        goroutine::go::go goroutine::go::spawn goroutine::go::_spawn_first goroutine::go::current goroutine::go::main
+        goroutine::go::_are_threads goroutine::list::goroutines goroutine::list::num_goroutines
+        goroutine::thrown::_is_raising worker::current::get_ident
+        sleep::yield_ sleep::_give_way sleep::sleep sleep::_push_timeout sleep::_pop_timeout
+        sync::lock::_waiter_lock sync::lock::_inner_lock sync::rlock::_inner_rlock
         channel::select channel::after channel::_ticker channel::_ticker_stop
         builtin::_built_in
         blocking::blocking blocking::_wait_for_semaphore park::checkpoint_py park::_through watch::_busy watch::_ticks
@@ -79,10 +91,9 @@ fn _gosched(m: &Bound<'_, PyModule>) -> PyResult<()> {
         io::wait_read io::wait_write io::wait_fds io::cancel_fd io::adopt io::close io::recv io::recv_into io::send io::sendall
         io::read io::write io::accept
         info::version info::gomaxprocs info::nodes info::stats info::_dump
-        signals::_listen signals::_wait_for_signal signals::_is_raising signals::_interrupt_main signals::_restarts
-        worker::_check_signals worker::_finalize worker::_is_ending worker::_forked state::_before_fork state::_after_fork
+        signals::_listen signals::_wait_for_signal signals::_interrupt_main signals::_restarts signals::_check_signals
+        worker::finish::_finalize worker::finish::_forked worker::ending::_is_ending
+        interpreter::_before_fork interpreter::_after_fork
     }
-    #[cfg(Py_GIL_DISABLED)]
-    m.add_function(wrap_pyfunction!(worker::_settle, m)?)?;
-    Ok(())
+    sys::add_functions(m)
 }

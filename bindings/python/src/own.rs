@@ -7,7 +7,8 @@
 
 use crate::ffi::gs_own_threads;
 use crate::shared::Shared;
-use crate::{blocking, errors, worker};
+use crate::worker::current;
+use crate::{blocking, errors};
 use pyo3::prelude::*;
 use std::fs;
 
@@ -94,7 +95,7 @@ fn has_program_others(py: Python<'_>) -> PyResult<bool> {
     let all = all()?;
     let mut own = of_library()?;
     OTHERS.with(py, |others| own.extend_from_slice(others));
-    own.extend(worker::idle_threads());
+    own.extend(current::idle_threads());
     let is_own = |id| id == this() || own.contains(&id) || has_ended(id);
     Ok(!all.into_iter().all(is_own))
 }

@@ -2,11 +2,10 @@
 
 use crate::errors;
 use crate::ffi::*;
-use crate::goroutine::Goroutine;
-use crate::{state, worker};
+use crate::outside::outside;
+use crate::worker::{current, ending, first, start};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
-use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// How long a call may wait.
@@ -53,42 +52,6 @@ pub enum Ended {
     Dropped,
 }
 
-/// A semaphore of the library's that is part of a static: any thread may use it.
-pub struct Sem(UnsafeCell<gs_sem>);
-
-// SAFETY: the library guards its semaphores; `forked` replaces it where there is only one thread.
-unsafe impl Sync for Sem {}
-
-impl Sem {
-    pub const fn new() -> Sem {
-        Sem(UnsafeCell::new(gs_sem::new()))
-    }
-
-    /// Waits for a unit until that time of `gs_now`'s. 0, or an error of the library.
-    ///
-    /// # Safety
-    /// Outside of Python: it may switch.
-    pub unsafe fn acquire(&self, deadline: i64) -> i32 {
-        // SAFETY: it lives as long as the process.
-        unsafe { gs_sem_acquire(self.0.get(), 1, deadline) }
-    }
-
-    /// Adds `n` units.
-    ///
-    /// # Safety
-    /// Outside of Python: it may switch.
-    pub unsafe fn release(&self, n: i64) {
-        // SAFETY: it lives as long as the process.
-        unsafe { gs_sem_release(self.0.get(), n) };
-    }
-
-    /// In the child of a fork: the waiters are the parent's.
-    pub fn forked(&self) {
-        // SAFETY: there is no other thread.
-        unsafe { *self.0.get() = gs_sem::new() };
-    }
-}
-
 /// How often the main thread checks for signals while it waits and runs no goroutines, in ns.
 const LOOK_FOR_SIGNALS: i64 = 50_000_000;
 
@@ -96,8 +59,8 @@ const LOOK_FOR_SIGNALS: i64 = 50_000_000;
 /// goroutine, or the `Timeout` within which it is.
 #[inline(always)]
 pub fn wait(py: Python<'_>, timeout: Timeout, f: impl FnMut(i64) -> i32) -> PyResult<Ended> {
-    if worker::is_ending() && timeout == Timeout::Forever && worker::is_over() {
-        return Err(worker::ending());
+    if ending::is_ending() && timeout == Timeout::Forever && ending::is_over() {
+        return Err(ending::error());
     }
     wait_dropping(py, timeout, || false, f)
 }
@@ -110,8 +73,8 @@ pub fn wait_dropping(
     dropped: impl Fn() -> bool,
     mut f: impl FnMut(i64) -> i32,
 ) -> PyResult<Ended> {
-    worker::ensure(py)?;
-    let me = worker::current(py);
+    start::ensure(py)?;
+    let me = current::current(py);
     let deadline = timeout.deadline();
     let Some(me) = me else { return wait_on_thread(py, deadline, f) };
     loop {
@@ -123,7 +86,7 @@ pub fn wait_dropping(
             Some(at) if deadline == GS_FOREVER || at < deadline => at,
             _ => deadline,
         };
-        let e = outside(py, me, || f(until));
+        let e = current::call_as(py, me, || f(until));
         match -e {
             libc::ECANCELED => {
                 if let Some(e) = me.take_thrown(py) {
@@ -158,23 +121,23 @@ pub fn wait_through(
     may_end: bool,
     mut f: impl FnMut(i64) -> i32,
 ) -> PyResult<Ended> {
-    worker::ensure(py)?;
-    if worker::is_ending() && worker::is_over() {
-        return Err(worker::ending());
+    start::ensure(py)?;
+    if ending::is_ending() && ending::is_over() {
+        return Err(ending::error());
     }
-    let Some(me) = worker::current(py) else {
+    let Some(me) = current::current(py) else {
         return if may_end {
             wait_on_thread(py, GS_FOREVER, f)
         } else {
-            Ok(Ended::With(state::outside(py, || f(GS_FOREVER))))
+            Ok(Ended::With(outside(py, || f(GS_FOREVER))))
         };
     };
-    if may_end && worker::is_main_goroutine() {
+    if may_end && first::is_main_goroutine() {
         let ended = loop {
             if let Some(e) = me.take_end(py) {
                 break Err(e);
             }
-            match outside(py, me, || f(GS_FOREVER)) {
+            match current::call_as(py, me, || f(GS_FOREVER)) {
                 e if -e == libc::ECANCELED => {
                     // SAFETY: never switches.
                     unsafe { gs_uncancel() };
@@ -186,7 +149,7 @@ pub fn wait_through(
         return ended;
     }
     // SAFETY: on this goroutine, around the call.
-    Ok(Ended::With(outside(py, me, || unsafe {
+    Ok(Ended::With(current::call_as(py, me, || unsafe {
         gs_cancel_disable();
         let e = f(GS_FOREVER);
         gs_cancel_enable();
@@ -196,7 +159,7 @@ pub fn wait_through(
 
 /// After a [`wait_through`] that nothing ended: raises what was thrown at the main goroutine to end the program.
 pub fn raise_end(py: Python<'_>) -> PyResult<()> {
-    let Some(me) = worker::current(py).filter(|_| worker::is_main_goroutine()) else {
+    let Some(me) = current::current(py).filter(|_| first::is_main_goroutine()) else {
         return Ok(());
     };
     let Some(e) = me.take_end(py) else { return Ok(()) };
@@ -213,36 +176,17 @@ pub fn _through<'py>(
     args: Bound<'py, PyTuple>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = function.py();
-    let Some(me) = worker::current(py) else { return function.call1(args) };
+    let Some(me) = current::current(py) else { return function.call1(args) };
     me.begin_through(py);
     let result = function.call1(args);
     me.end_through(py);
     result
 }
 
-/// Without the GIL, for a goroutine.
-#[inline(always)]
-fn outside(py: Python<'_>, me: &Goroutine, f: impl FnOnce() -> i32) -> i32 {
-    worker::away(Some(me));
-    let e = state::outside(py, f);
-    worker::set_current(Some(me));
-    e
-}
-
-/// Calls `f`, which may switch, without the GIL, and is no wait.
-#[inline(always)]
-pub fn call<R>(py: Python<'_>, f: impl FnOnce() -> R) -> R {
-    let me = worker::current(py);
-    worker::away(me);
-    let result = state::outside(py, f);
-    worker::set_current(me);
-    result
-}
-
 /// For threads that run no goroutines. The main one sees signals meanwhile.
 #[cold]
 fn wait_on_thread(py: Python<'_>, deadline: i64, mut f: impl FnMut(i64) -> i32) -> PyResult<Ended> {
-    let sees_signals = worker::is_main_thread();
+    let sees_signals = first::is_main_thread();
     loop {
         // SAFETY: no preconditions.
         let next = unsafe { gs_now() } + LOOK_FOR_SIGNALS;
@@ -251,7 +195,7 @@ fn wait_on_thread(py: Python<'_>, deadline: i64, mut f: impl FnMut(i64) -> i32) 
             d if sees_signals && d > next => next,
             d => d,
         };
-        let e = state::outside(py, || f(until));
+        let e = outside(py, || f(until));
         match -e {
             libc::ETIMEDOUT | libc::EAGAIN if until == deadline => return Ok(Ended::TimedOut),
             libc::ETIMEDOUT | libc::EAGAIN => py.check_signals()?,
@@ -264,11 +208,11 @@ fn wait_on_thread(py: Python<'_>, deadline: i64, mut f: impl FnMut(i64) -> i32) 
 /// while others wait.
 #[inline(always)]
 pub fn checkpoint(py: Python<'_>) {
-    worker::tick();
+    current::tick();
     // SAFETY: the word stays where it is until the process ends.
     if unsafe { std::ptr::read_volatile(FLAG.load(Ordering::Relaxed)) } != 0 {
         // SAFETY: without the GIL.
-        call(py, || unsafe { gs_preempt_check() });
+        current::call(py, || unsafe { gs_preempt_check() });
     }
 }
 
@@ -283,6 +227,7 @@ pub fn checkpoint_py(py: Python<'_>) {
 }
 
 static FLAG: AtomicPtr<u32> = AtomicPtr::new((&raw const NONE).cast_mut());
+
 static NONE: u32 = 0;
 
 /// At import.

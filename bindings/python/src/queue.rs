@@ -5,8 +5,9 @@
 
 use crate::errors;
 use crate::park::Timeout;
-use crate::state;
-use crate::sync::{Queue, truth};
+use crate::sync::lock::truth;
+use crate::sync::queues::Queue;
+use crate::sys::give::give;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -83,7 +84,7 @@ impl SimpleQueue {
         let _ = (block, timeout);
         let py = item.py();
         // SAFETY: the reference that `give` makes.
-        let item = unsafe { Bound::from_owned_ptr(py, state::give(item)) }.unbind();
+        let item = unsafe { Bound::from_owned_ptr(py, give(item)) }.unbind();
         self.offer(py, |all| all.push_back(item));
     }
 

@@ -1,12 +1,12 @@
 //! Data that goroutines and threads share: guarded by the GIL, where Python has one, and by a lock elsewhere.
 
+use crate::sys::guard::Guard;
 use pyo3::Python;
 use std::cell::UnsafeCell;
 
 /// A value that one thread uses at a time.
 pub struct Shared<T> {
-    #[cfg(Py_GIL_DISABLED)]
-    lock: std::sync::Mutex<()>,
+    guard: Guard,
     value: UnsafeCell<T>,
 }
 
@@ -17,11 +17,7 @@ unsafe impl<T> Send for Shared<T> {}
 
 impl<T> Shared<T> {
     pub const fn new(value: T) -> Shared<T> {
-        Shared {
-            #[cfg(Py_GIL_DISABLED)]
-            lock: std::sync::Mutex::new(()),
-            value: UnsafeCell::new(value),
-        }
+        Shared { guard: Guard::new(), value: UnsafeCell::new(value) }
     }
 
     /// Calls `f` with the value. `f` must not run Python code, nor drop what may do so, nor wait: that could come
@@ -41,9 +37,7 @@ impl<T> Shared<T> {
 
     #[inline(always)]
     fn locked<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
-        // A panic of another `f` has been reported as an exception; the value is as it left it.
-        #[cfg(Py_GIL_DISABLED)]
-        let _held = self.lock.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let _held = self.guard.hold();
         // SAFETY: the GIL or the lock is held, and `f` doesn't come here again.
         f(unsafe { &mut *self.value.get() })
     }

@@ -6,9 +6,12 @@
 //! the interpreter does that by itself; from 3.13 on only in the thread state of the main goroutine.)
 
 use crate::ffi::*;
-use crate::goroutine::{self, Goroutine};
-use crate::park::{self, Sem, Timeout};
-use crate::{blocking, own, state, worker};
+use crate::goroutine::{go, list};
+use crate::outside::outside;
+use crate::park::{self, Timeout};
+use crate::sem::Sem;
+use crate::worker::{current, ending, first};
+use crate::{blocking, own};
 use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::ffi as py_ffi;
 use pyo3::prelude::*;
@@ -23,8 +26,6 @@ static ASKED: AtomicU64 = AtomicU64::new(0);
 static ANSWERED: AtomicU64 = AtomicU64::new(0);
 /// The handler of SIGINT throws KeyboardInterrupt at the main goroutine, which has not raised it yet.
 static THROWN: AtomicBool = AtomicBool::new(false);
-/// The main goroutine is about to raise that: see `discard_repeated`.
-static RAISING: AtomicBool = AtomicBool::new(false);
 
 /// How long a goroutine that was told to give way has for that, at first and at most, in ns.
 const FIRST_PAUSE: i64 = 5_000_000;
@@ -80,7 +81,7 @@ fn listen(fd: i32) {
         {
             let is_thrown = blocking::with_gil(look);
             let is_answered = ANSWERED.load(Ordering::Relaxed) >= asked;
-            if worker::is_ending() || is_answered && !is_thrown {
+            if ending::is_ending() || is_answered && !is_thrown {
                 interrupt = None;
             }
             // SAFETY: no preconditions.
@@ -92,7 +93,7 @@ fn listen(fd: i32) {
 
 /// Whether the exception is on its way.
 fn look(py: Python<'_>) -> bool {
-    let running = worker::busy(py);
+    let running = list::busy(py);
     // Has the handler called again, which gives way.
     let repeat = || {
         if running.is_some() {
@@ -101,7 +102,7 @@ fn look(py: Python<'_>) -> bool {
         }
     };
     let is_thrown = THROWN.load(Ordering::Relaxed)
-        && worker::main(py).is_some_and(|main| main.get().if_interrupted(py, repeat));
+        && first::main(py).is_some_and(|main| main.get().if_interrupted(py, repeat));
     if !is_thrown {
         THROWN.store(false, Ordering::Relaxed);
     }
@@ -111,32 +112,11 @@ fn look(py: Python<'_>) -> bool {
     is_thrown
 }
 
-/// For the main goroutine, which has taken a KeyboardInterrupt to raise it: calls the handlers of the signals that have
-/// come. `look` may have had the handler of SIGINT called again before the exception was taken. That call must not raise
-/// it a second time. A SIGINT that comes until now counts with the first, as two do that come before Python calls their
-/// handler.
-#[cold]
-pub fn discard_repeated(py: Python<'_>, main: &Goroutine) {
-    RAISING.store(true, Ordering::Relaxed);
-    let called = py.check_signals();
-    RAISING.store(false, Ordering::Relaxed);
-    if let Err(e) = called {
-        // Another signal's handler has raised it.
-        main.throw_at(py, e.into_value(py).into_any());
-    }
-}
-
-/// For the handler of SIGINT: whether this call is to be discarded.
-#[pyfunction]
-pub fn _is_raising() -> bool {
-    RAISING.load(Ordering::Relaxed)
-}
-
 /// For the handler of SIGINT: throws KeyboardInterrupt at the main goroutine, unless that has been thrown already
 /// and is not raised yet; and lets others run, without raising what was thrown at the caller.
 #[pyfunction]
 pub fn _interrupt_main(py: Python<'_>) -> PyResult<()> {
-    let Some(main) = worker::main(py) else { return Ok(()) };
+    let Some(main) = first::main(py) else { return Ok(()) };
     let exception = py.get_type::<PyKeyboardInterrupt>().call0()?.unbind();
     // Before it is thrown: the thread that wakes the main goroutine may give way to a goroutine that computes.
     THROWN.store(true, Ordering::Relaxed);
@@ -146,7 +126,7 @@ pub fn _interrupt_main(py: Python<'_>) -> PyResult<()> {
     // Again: without a GIL `look` may have come in between, found nothing thrown and cleared it.
     THROWN.store(true, Ordering::Relaxed);
     // SAFETY: without the GIL.
-    park::call(py, || unsafe { gs_yield() });
+    current::call(py, || unsafe { gs_yield() });
     Ok(())
 }
 
@@ -175,7 +155,7 @@ pub fn _listen(fd: i32, watch: &Bound<'_, PyAny>) -> PyResult<()> {
         own::add(py, start_thread(py, fd)?);
         LISTENS.store(true, Ordering::Relaxed);
     }
-    goroutine::spawn_once(&WATCHES, watch, "gosched-signals")
+    go::spawn_once(&WATCHES, watch, "gosched-signals")
 }
 
 /// Gives the thread, as of gettid(2).
@@ -197,7 +177,7 @@ fn start_thread(py: Python<'_>, fd: i32) -> PyResult<i32> {
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
         started?;
     }
-    Ok(state::outside(py, || told.recv()).expect("the thread tells it first"))
+    Ok(outside(py, || told.recv()).expect("the thread tells it first"))
 }
 
 /// What `ANSWERED` is to be when the handlers have been called.
@@ -222,4 +202,11 @@ pub fn forked() {
     LISTENS.store(false, Ordering::Relaxed);
     WATCHES.store(false, Ordering::Relaxed);
     COME.forked();
+}
+
+/// Runs the handlers of signals that have come, on the main thread. The interpreter itself does so in the
+/// thread state of the main goroutine only, from Python 3.13 on.
+#[pyfunction]
+pub fn _check_signals(py: Python<'_>) -> PyResult<()> {
+    py.check_signals()
 }

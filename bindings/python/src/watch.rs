@@ -4,9 +4,12 @@
 //! busy at the same tick for long is held up. The thread that watches looks from outside of Python, and
 //! enters it only to report.
 
+use crate::errors;
 use crate::ffi::gs_now;
-use crate::goroutine::Goroutine;
-use crate::{errors, state, worker};
+use crate::goroutine::list;
+use crate::goroutine::object::Goroutine;
+use crate::outside::outside;
+use crate::sys::{inspect, threads};
 use pyo3::prelude::*;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -19,13 +22,13 @@ type Place = (usize, u32);
 
 /// The tick at which a worker is busy.
 fn busy_at(worker: usize) -> Option<u32> {
-    worker::all().get(worker)?.busy_at()
+    threads::all().get(worker)?.busy_at()
 }
 
 /// For gosched.gunicorn: of each worker the tick at which it is busy, or None.
 #[pyfunction]
 pub fn _ticks() -> Vec<Option<u32>> {
-    worker::all().into_iter().map(worker::Worker::busy_at).collect()
+    threads::all().into_iter().map(|worker| worker.busy_at()).collect()
 }
 
 /// How often it looks within the time that is too long, and at least and at most, in seconds.
@@ -60,14 +63,14 @@ impl Watch {
 
     /// Waits until a thread is held up: where, and the time since which, as gs_now's.
     fn held(&self, py: Python<'_>) -> Option<(Place, i64)> {
-        state::outside(py, || {
+        outside(py, || {
             // Of each worker the tick at which it was busy, and since when.
             let mut before: Vec<Option<(u32, i64)>> = Vec::new();
             loop {
                 if self.is_stopped.load(Ordering::Relaxed) {
                     return None;
                 }
-                let workers = worker::all();
+                let workers = threads::all();
                 before.resize(workers.len(), None);
                 // SAFETY: no preconditions.
                 let now = unsafe { gs_now() };
@@ -88,7 +91,7 @@ impl Watch {
 
     /// Waits until it is no more: for how long it was, in seconds.
     fn ended(&self, py: Python<'_>, place: Place, since: i64) -> Option<f64> {
-        state::outside(py, || {
+        outside(py, || {
             while busy_at(place.0) == Some(place.1) {
                 if self.is_stopped.load(Ordering::Relaxed) {
                     return None;
@@ -110,11 +113,8 @@ impl Watch {
 /// it is in, else a list of pairs of code and index of the instruction, innermost first. None: it is over.
 #[pyfunction]
 pub fn _busy(py: Python<'_>, place: Place) -> PyResult<Option<Busy>> {
-    let Some(&worker) = worker::all().get(place.0) else { return Ok(None) };
-    let Some(g) = worker::running_on(py, worker) else { return Ok(None) };
-    #[cfg(Py_GIL_DISABLED)]
-    let stack = Some(worker.stack(py, g.get())?);
-    #[cfg(not(Py_GIL_DISABLED))]
-    let stack = g.get().frame(py)?;
+    let Some(&worker) = threads::all().get(place.0) else { return Ok(None) };
+    let Some(g) = list::running_on(py, worker) else { return Ok(None) };
+    let stack = inspect::stack_on(py, worker, g.get())?;
     Ok((busy_at(place.0) == Some(place.1)).then_some((g, stack)))
 }
