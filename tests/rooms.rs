@@ -136,6 +136,11 @@ fn matching_brace(text: &str) -> usize {
 
 /// Every file below `src`, without the modules that are tests.
 fn sources() -> Vec<Source> {
+    sources_below("src")
+}
+
+/// Every Rust file below a folder of the repository that has a crate's sources, without the modules that are tests.
+fn sources_below(root: &str) -> Vec<Source> {
     fn collect(folder: &Path, module: &[String], out: &mut Vec<Source>) {
         let mut entries: Vec<_> =
             fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect();
@@ -155,7 +160,7 @@ fn sources() -> Vec<Source> {
         }
     }
     let mut out = Vec::new();
-    collect(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &[], &mut out);
+    collect(&Path::new(env!("CARGO_MANIFEST_DIR")).join(root), &[], &mut out);
     out
 }
 
@@ -884,4 +889,121 @@ fn calls_between_files_in_c_are_found() {
     );
     let rows: Vec<_> = rows.into_iter().map(|(f, c)| (f, c.len())).collect();
     assert_eq!(rows, [("a".to_string(), 2), ("b".to_string(), 0)]);
+}
+
+/// The sources of the Python module.
+const PYTHON: &str = "bindings/python/src";
+/// The folders of `sys` there: the files of both are one module, of which each build has one.
+const PYTHON_SIDES: [&str; 2] = ["gil", "free"];
+
+/// The arrows between files that a circle may have: none.
+const PYTHON_CIRCLES: &[(&str, &str)] = &[];
+
+/// The modules that each module of the Python module uses: by its file, or by the files of both sides.
+fn uses_of_python(all: &[Source]) -> BTreeMap<String, BTreeSet<String>> {
+    let joined = |path: &[String]| {
+        let is_shared = |part: &&String| !PYTHON_SIDES.contains(&part.as_str());
+        path.iter().filter(is_shared).cloned().collect::<Vec<_>>().join("::")
+    };
+    let mut uses: BTreeMap<_, BTreeSet<_>> =
+        all.iter().map(|source| (joined(&source.module), BTreeSet::new())).collect();
+    let modules: BTreeSet<String> = uses.keys().cloned().collect();
+    for source in all {
+        let from = joined(&source.module);
+        for named in names(&source.module, &source.code) {
+            // What the path leads to: its longest part that is a file.
+            let to = (1..=named.path.len()).rev().map(|n| joined(&named.path[..n]));
+            let to = to.into_iter().find(|to| modules.contains(to));
+            uses.get_mut(&from).unwrap().extend(to.filter(|to| *to != from));
+        }
+    }
+    uses
+}
+
+/// The floors of a drawing, from the bottom up: a module uses only modules of the floors below its own. Then the arrows of
+/// the modules that have no floor: those of circles, and those that lead there.
+fn floors_of(
+    mut uses: BTreeMap<String, BTreeSet<String>>,
+) -> (Vec<Vec<String>>, Vec<(String, String)>) {
+    let mut floors = Vec::new();
+    loop {
+        let lowest: Vec<_> =
+            uses.iter().filter(|(_, to)| to.is_empty()).map(|(from, _)| from.clone()).collect();
+        if lowest.is_empty() {
+            let arrows = |(from, to): (String, BTreeSet<String>)| {
+                to.into_iter().map(move |to| (from.clone(), to)).collect::<Vec<_>>()
+            };
+            return (floors, uses.into_iter().flat_map(arrows).collect());
+        }
+        uses.retain(|from, _| !lowest.contains(from));
+        uses.values_mut().for_each(|to| to.retain(|to| !lowest.contains(to)));
+        floors.push(lowest);
+    }
+}
+
+#[test]
+fn no_file_of_the_python_module_uses_a_file_that_uses_it_back() {
+    let all = sources_below(PYTHON);
+    assert!(all.len() > 60, "only {} files were found", all.len());
+    let mut uses = uses_of_python(&all);
+    let arrows: usize = uses.values().map(BTreeSet::len).sum();
+    assert!(arrows > 200, "only {arrows} uses were found");
+    for (from, to) in PYTHON_CIRCLES {
+        assert!(uses.get_mut(*from).unwrap().remove(*to), "{from} doesn't use {to} any more");
+    }
+    let (floors, circles) = floors_of(uses.clone());
+    assert!(circles.is_empty(), "these are circles, or lead to one: {circles:#?}");
+    // The drawing, from the top down.
+    for (floor, modules) in floors.iter().enumerate().rev() {
+        for module in modules {
+            let to: Vec<_> = uses[module].iter().map(String::as_str).collect();
+            println!("{floor:>2} {module}: {}", to.join(" "));
+        }
+    }
+}
+
+#[test]
+fn a_circle_of_the_python_module_is_found() {
+    let source = |module: &str, code: &str| Source {
+        path: PathBuf::new(),
+        module: module.split("::").filter(|part| !part.is_empty()).map(String::from).collect(),
+        code: code.to_string(),
+    };
+    let files = [
+        ("", "mod a;"),
+        ("a", "use crate::b::{self, c::D};"),
+        ("b", ""),
+        ("b::c", "fn f() { crate::sys::lock::take() }"),
+        ("sys", "pub use gil::*;"),
+        ("sys::gil::lock", ""),
+        ("sys::free::lock", "use super::guard::Guard;"),
+        ("sys::free::guard", "use crate::b::c::E;"),
+    ];
+    let all: Vec<_> = files.iter().map(|(module, code)| source(module, code)).collect();
+    let (floors, found) = floors_of(uses_of_python(&all));
+    assert_eq!(floors, [["".to_string(), "b".to_string(), "sys".to_string()]]);
+    let found: Vec<_> = found.iter().map(|(from, to)| format!("{from} {to}")).collect();
+    let circle = ["b::c sys::lock", "sys::guard b::c", "sys::lock sys::guard"];
+    assert_eq!(found, [&["a b::c"], &circle[..]].concat());
+    let all: Vec<_> = files[..7].iter().map(|(module, code)| source(module, code)).collect();
+    let (floors, found) = floors_of(uses_of_python(&all));
+    assert_eq!(floors.last().unwrap(), &["a"]);
+    assert_eq!(found, []);
+}
+
+#[test]
+fn one_file_of_the_python_module_asks_which_python_it_is_built_for() {
+    for source in sources_below(PYTHON) {
+        let asks = source.code.contains("Py_GIL_DISABLED") || source.code.contains("Py_3_");
+        assert!(!asks || source.path.ends_with("sys/mod.rs"), "{}", source.path.display());
+    }
+    let mut files = Vec::new();
+    texts(&Path::new(env!("CARGO_MANIFEST_DIR")).join(PYTHON), &mut files);
+    let is_c = |f: &&PathBuf| f.extension().is_some_and(|e| e == "c" || e == "h");
+    for file in files.iter().filter(is_c).filter(|f| !f.ends_with("cpython/cpython.h")) {
+        let code = code_of(&fs::read_to_string(file).unwrap());
+        let mut asked = code.lines().filter(|line| line.trim_start().starts_with("#if"));
+        let asks = asked.find(|l| l.contains("PY_VERSION") || l.contains("Py_GIL_DISABLED"));
+        assert_eq!(asks, None, "{}", file.display());
+    }
 }
