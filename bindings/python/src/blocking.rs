@@ -22,8 +22,8 @@ static RUNNING: AtomicU64 = AtomicU64::new(0);
 /// Calls of `with_gil` under way.
 static BRIEF: AtomicU64 = AtomicU64::new(0);
 
-/// Functions of the program's that run in threads of the library right now: those of calls under way, but not while
-/// they wait for a semaphore.
+/// Functions of the program's that run in threads of the library right now: those of calls under
+/// way, but not while they wait for a semaphore.
 static AT_WORK: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
@@ -85,8 +85,9 @@ unsafe impl Send for Job {}
 unsafe extern "C" fn perform(job: *mut c_void) {
     // SAFETY: `gs_blocking` only calls it; the job's references are kept until the end.
     unsafe {
-        // A thread that serves a NUMA node is bound to its CPUs, but not while a goroutine locks it. The program's code
-        // is to see the CPUs of the process, and so are the threads and programs that it starts.
+        // A thread that serves a NUMA node is bound to its CPUs, but not while a goroutine locks
+        // it. The program's code is to see the CPUs of the process, and so are the threads and
+        // programs that it starts.
         let has_nodes = gs_numa_nodes() > 1;
         if has_nodes {
             gs_lock_os_thread();
@@ -131,12 +132,12 @@ unsafe extern "C" fn call(job: *mut c_void) -> *mut c_void {
     ptr::null_mut()
 }
 
-/// Calls `f`, which doesn't wait, with the GIL, on a plain thread. The end of Python waits for that; if it has begun
-/// `f` is not called, and the answer is false.
+/// Calls `f`, which doesn't wait, with the GIL, on a plain thread. The end of Python waits for
+/// that; if it has begun `f` is not called, and the answer is false.
 pub fn with_gil(f: fn(Python<'_>) -> bool) -> bool {
     BRIEF.fetch_add(1, Ordering::SeqCst);
-    // SeqCst: pairs with `ending::begin`. Either the end of Python sees `BRIEF`, or this thread sees that the end has
-    // begun.
+    // SeqCst: pairs with `ending::begin`. Either the end of Python sees `BRIEF`, or this thread
+    // sees that the end has begun.
     let answer = !ending::is_ending() && {
         // SAFETY: a plain thread, which has no state.
         let gil = unsafe { gosched_state_ensure() };

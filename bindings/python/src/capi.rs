@@ -1,5 +1,5 @@
-//! The capsule `gosched._gosched._C_API`: see python/gosched/include/gosched_python.h, which has the
-//! same structures and says what each function does.
+//! The capsule `gosched._gosched._C_API`: see python/gosched/include/gosched_python.h, which has
+//! the same structures and says what each function does.
 
 use crate::channel::Channel;
 use crate::ffi::*;

@@ -1,6 +1,6 @@
-//! Methods that are called so often that what pyo3 does around each call counts: it parses the arguments,
-//! and counts attached frames. Each has a function here in front of pyo3's. It does what neither waits nor
-//! fails; anything else is left to pyo3's function, with the same arguments.
+//! Methods that are called so often that what pyo3 does around each call counts: it parses the
+//! arguments, and counts attached frames. Each has a function here in front of pyo3's. It does what
+//! neither waits nor fails; anything else is left to pyo3's function, with the same arguments.
 //!
 //! No function here makes or drops a `Py`: pyo3 doesn't know that the GIL is held.
 
@@ -91,7 +91,8 @@ fn new_true() -> Object {
     unsafe { new_reference(ffi::Py_True()) }
 }
 
-/// `$name`: a method that takes keywords; `$try` gives its result for `$args` arguments by position.
+/// `$name`: a method that takes keywords; `$try` gives its result for `$args` arguments by
+/// position.
 macro_rules! with_arguments {
     ($name:ident, $usual:ident, $class:ty, $args:literal, $try:expr) => {
         static $usual: Usual = Usual::new();
@@ -165,7 +166,8 @@ fn replace(
     usual: &Usual,
 ) -> PyResult<()> {
     let method = class.getattr(name)?;
-    // SAFETY: the descriptor of a method has the layout, and its definition lives as long as its class.
+    // SAFETY: the descriptor of a method has the layout, and its definition lives as long as its
+    // class.
     unsafe {
         let is_method = ffi::Py_IS_TYPE(method.as_ptr(), &raw mut ffi::PyMethodDescr_Type) != 0;
         let descriptor = method.as_ptr().cast::<ffi::PyMethodDescrObject>();

@@ -1,6 +1,7 @@
 //! How many forks this process descends from.
 //!
-//! Goroutines and waiters remember the number of the process that made them: a child runs none of its parent's.
+//! Goroutines and waiters remember the number of the process that made them: a child runs none of
+//! its parent's.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

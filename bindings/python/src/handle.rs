@@ -21,8 +21,8 @@ impl Handle {
     }
 }
 
-/// The handles that C has given back, maybe without the GIL, and whose objects are still to be dropped. A stack: it is
-/// only pushed to, and taken as a whole.
+/// The handles that C has given back, maybe without the GIL, and whose objects are still to be
+/// dropped. A stack: it is only pushed to, and taken as a whole.
 static RETURNED: AtomicPtr<Handle> = AtomicPtr::new(ptr::null_mut());
 
 /// Drops what C has given back.
@@ -36,8 +36,8 @@ pub fn collect(py: Python<'_>) {
         // SAFETY: no other thread has the handle any more, and it has a reference to the object.
         let handle = unsafe { Box::from_raw(next) };
         next = handle.next;
-        // SAFETY: the handle owned a reference to the object, which goes with it; `py` shows that the caller has the
-        // GIL.
+        // SAFETY: the handle owned a reference to the object, which goes with it; `py` shows that
+        // the caller has the GIL.
         drop(unsafe { Bound::from_owned_ptr(py, handle.object) });
     }
 }

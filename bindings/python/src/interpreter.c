@@ -45,7 +45,7 @@ PyObject *gosched_state_call(PyObject *f, PyObject *args, PyObject *kwargs)
 
 /* A thread that makes a thread state has no GIL, but holds a lock of the interpreter's, and its list is half
    changed: a fork then would leave both to the child. So Python forks with this lock, for reading, as several
-   threads may be about to; who makes a state has it for writing. */
+   threads may be about to fork; a thread that makes a state has the lock for writing. */
 static pthread_rwlock_t making = PTHREAD_RWLOCK_INITIALIZER;
 /* How many forks this thread has begun: goroutines may begin on it meanwhile. */
 static __thread int forks;
@@ -85,7 +85,7 @@ void gosched_state_forked(void)
     gosched_side_forked();
 }
 
-/* PyGILState_Ensure, as above. */
+/* PyGILState_Ensure, with the lock `making` while it makes a state. */
 PyGILState_STATE gosched_state_ensure(void)
 {
     __attribute__((cleanup(rest))) int is_over = 0;

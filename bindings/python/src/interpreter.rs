@@ -1,5 +1,5 @@
-//! The interpreter: whether it is the one that the module was compiled for, its end, forks, and what each build needs
-//! of `interpreter.c`.
+//! The interpreter: whether the module was compiled for it, its end, forks, and what both builds
+//! need of `interpreter.c`.
 
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -23,8 +23,8 @@ unsafe extern "C" {
     fn gosched_state_interrupt(ts: *mut ffi::PyThreadState);
 }
 
-/// At import. An error: this Python is not the version that the module was compiled for, or keeps its
-/// thread state in an unknown place.
+/// At import. ImportError: the module was compiled for another version of Python, or this Python
+/// keeps the state of a thread in an unknown place.
 pub fn init(py: Python<'_>) -> PyResult<()> {
     // SAFETY: the caller is attached.
     let (compiled_for, known) = unsafe { (gosched_python_compiled_for(), gosched_state_init()) };
@@ -52,8 +52,8 @@ pub fn is_finalizing() -> bool {
     unsafe { gosched_is_finalizing() != 0 }
 }
 
-/// Bytes of stack for a goroutine whose code may recurse as deeply as Python allows; `usual` if that has not
-/// been raised.
+/// Bytes of stack for a goroutine whose code may recurse as deeply as Python allows; `usual` if
+/// that has not been raised.
 #[inline(always)]
 pub fn stack_for(_py: Python<'_>, usual: usize) -> usize {
     // SAFETY: the caller is attached.
@@ -62,8 +62,8 @@ pub fn stack_for(_py: Python<'_>, usual: usize) -> usize {
 
 /// Attaches the calling thread to Python with this state, and takes the GIL, if there is one.
 ///
-/// # Safety
-/// The thread is not attached, and the state is the thread's or that of the goroutine which runs there.
+/// # Safety The thread is not attached. The state belongs to the thread, or to the goroutine that
+/// runs there.
 #[inline(always)]
 pub unsafe fn enter(ts: *mut ffi::PyThreadState) {
     // SAFETY: as the caller says.

@@ -20,7 +20,8 @@ use std::{io, ptr};
 const IN: i32 = libc::POLLIN as i32;
 const OUT: i32 = libc::POLLOUT as i32;
 
-/// A goroutine that waits for a file; on its stack. Those for one file make a ring-less double list.
+/// A goroutine that waits for a file; on its stack. Those for one file make a ring-less double
+/// list.
 struct Waiting {
     who: *const Goroutine,
     is_dropped: AtomicBool,
@@ -67,7 +68,8 @@ impl Waiting {
     }
 }
 
-/// Waits for a file with `f`; `cancel_fd` ends that. `is_look`: what `f` gives says only what the file is ready for.
+/// Waits for a file with `f`; `cancel_fd` ends that. `is_look`: what `f` gives says only what the
+/// file is ready for.
 fn wait_for(
     py: Python<'_>,
     fd: i32,
@@ -90,7 +92,8 @@ fn wait_for(
     let ended = park::wait_dropping(py, timeout, is_dropped, f);
     waiting.end(py, fd as usize);
     match ended {
-        // An event has ended the wait before the cancel did. The number may be another file's by now.
+        // An event has ended the wait before the cancel did. The number may be another file's by
+        // now.
         Ok(Ended::With(_)) if is_look && is_dropped() => Ok(Ended::Dropped),
         ended => ended,
     }
@@ -221,7 +224,8 @@ impl Drop for Owned {
     }
 }
 
-/// poll(2) that doesn't wait: how many of the files have events. A signal interrupts even that, and has its handler called.
+/// poll(2) that doesn't wait: how many of the files have events. A signal interrupts even that, and
+/// has its handler called.
 fn look_at(py: Python<'_>, fds: &mut [libc::pollfd]) -> PyResult<i32> {
     loop {
         // SAFETY: the array has as many entries as the call says.
@@ -325,7 +329,8 @@ impl Bytes {
                 return Err(PyErr::fetch(py));
             }
             if size > room {
-                // With MSG_TRUNC: the size of the datagram, of which no more than that was received.
+                // With MSG_TRUNC: the size of the datagram, of which no more than that was
+                // received.
                 self.at().cast::<u8>().add(room).write_bytes(0, size - room);
             }
             Ok(Bound::from_owned_ptr(py, std::mem::replace(&mut self.0, ptr::null_mut())).unbind())
@@ -340,8 +345,8 @@ impl Drop for Bytes {
     }
 }
 
-/// For each file whether the last `recv` gave less than there was room for: then the next one waits at once,
-/// and asks the library, which knows whether anything has come since.
+/// For each file whether the last `recv` gave less than there was room for: then the next one waits
+/// at once, and asks the library, which knows whether anything has come since.
 static SHORT: Shared<Vec<bool>> = Shared::new(Vec::new());
 
 fn was_short(py: Python<'_>, fd: i32) -> bool {
@@ -516,7 +521,8 @@ pub fn sendall(fd: i32, data: &Bound<'_, PyAny>, flags: i32, timeout: Option<f64
     loop {
         let left = timeout.map(|t| match t {
             t if t <= 0.0 => t,
-            // SAFETY: no preconditions. What is left of the time is more than nothing: the wait says so.
+            // SAFETY: no preconditions. What is left of the time is more than nothing: the wait
+            // says so.
             t => (t - (unsafe { gs_now() } - began) as f64 / 1e9).max(1e-9),
         });
         // SAFETY: the rest of the buffer, which stays meanwhile.

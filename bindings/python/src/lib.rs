@@ -1,21 +1,25 @@
 //! `gosched._gosched`: libgosched's goroutines for Python.
 //!
-//! From the top down; a file uses only files further down (`tests/rooms.rs` checks that):
+//! From the top down. A file uses only files further down: `tests/rooms.rs` of the repository
+//! checks that, and `cargo test --test rooms python_module -- --nocapture` prints which file uses
+//! which.
 //!
 //! - `lib`: the module's functions and classes.
 //! - `worker::finish`: the end of Python, and forks.
-//! - `channel`, `queue`, the classes of `sync`, `io`, `blocking`, `sleep`: what goroutines wait for; `signals`: notices
-//!   signals while a goroutine computes, or none runs; `watch`: looks for goroutines that hold a thread up; `own`: which
-//!   threads of the process are the package's own; `info`: what the runtime is and does; `capi`: what C extensions get,
-//!   with `handle` and `format`; `fast`: in front of the methods that are called the most; `goroutine::go`,
+//! - `channel`, `queue`, the classes of `sync`, `io`, `blocking`, `sleep`: what goroutines wait
+//!   for; `signals`: notices signals while a goroutine computes, or none runs; `watch`: looks for
+//!   goroutines that hold a thread up; `own`: which threads of the process are the package's own;
+//!   `info`: what the runtime is and does; `capi`: what C extensions get, with `handle` and
+//!   `format`; `fast`: in front of the methods that are called the most; `goroutine::go`,
 //!   `goroutine::methods`: Python's side of goroutines.
 //! - `park`: waiting. Every call that may wait goes through it.
 //! - `worker::start`: makes sure that there is a thread for goroutines.
-//! - `goroutine::spawn`, `goroutine::body`: makes goroutines, and what runs there.
+//! - `goroutine::spawn`: makes goroutines; `goroutine::body`: what runs there.
 //! - `worker::current`: the running goroutine, and calls that leave Python and are no wait.
 //! - `outside`: leaving and entering Python around waits.
 //! - `goroutine::object`: the object of a goroutine.
-//! - `shared`: what guards the data of all these; `interpreter`, `errors`, `ffi`, `sem`, `forks`, `builtin`: the rest.
+//! - `shared`: what guards the data of all these; `interpreter`, `errors`, `ffi`, `sem`, `forks`,
+//!   `builtin`: the rest.
 //!
 //! `sys` has what differs between a Python with a GIL and a free-threaded one.
 

@@ -1,9 +1,9 @@
 //! Which threads of the process are the package's own: `os.fork` needn't warn of them.
 //!
-//! These are the threads of libgosched, the thread that reads signals, the watchdogs', and those that run goroutines of
-//! Python. A thread counts as the program's while it runs the program's code: a call of `blocking`, a goroutine beside
-//! the one that forks, the function that a watchdog reports to. Such code may hold a lock that the child of a fork would
-//! wait for.
+//! These are the threads of libgosched, the thread that reads signals, the watchdogs', and those
+//! that run goroutines of Python. A thread counts as the program's while it runs the program's
+//! code: a call of `blocking`, a goroutine beside the one that forks, the function that a watchdog
+//! reports to. Such code may hold a lock that the child of a fork would wait for.
 
 use crate::ffi::gs_own_threads;
 use crate::shared::Shared;
@@ -18,7 +18,8 @@ static OTHERS: Shared<Vec<i32>> = Shared::new(Vec::new());
 /// What CPython says of a fork beside other threads, from 3.12 on.
 const WARNING: &str = "is multi-threaded, use of ";
 
-/// Bit of the flags of a thread that ends: `PF_EXITING` of the kernel's. It holds no lock of the process any more.
+/// Bit of the flags of a thread that ends: `PF_EXITING` of the kernel's. It holds no lock of the
+/// process any more.
 const EXITING: u32 = 4;
 
 fn this() -> i32 {
@@ -86,7 +87,8 @@ fn of_library() -> PyResult<Vec<i32>> {
     }
 }
 
-/// Whether there are threads, beside the caller's, that are not the package's own or run the program's code.
+/// Whether there are threads, beside the caller's, that are not the package's own or run the
+/// program's code.
 fn has_program_others(py: Python<'_>) -> PyResult<bool> {
     if blocking::beside_this() {
         return Ok(true);

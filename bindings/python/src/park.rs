@@ -55,8 +55,8 @@ pub enum Ended {
 /// How often the main thread checks for signals while it waits and runs no goroutines, in ns.
 const LOOK_FOR_SIGNALS: i64 = 50_000_000;
 
-/// Calls `f`, which waits until its deadline, without the GIL; raises what others have thrown at the
-/// goroutine, or the `Timeout` within which it is.
+/// Calls `f`, which waits until its deadline, without the GIL; raises what others have thrown at
+/// the goroutine, or the `Timeout` within which it is.
 #[inline(always)]
 pub fn wait(py: Python<'_>, timeout: Timeout, f: impl FnMut(i64) -> i32) -> PyResult<Ended> {
     if ending::is_ending() && timeout == Timeout::Forever && ending::is_over() {
@@ -65,8 +65,9 @@ pub fn wait(py: Python<'_>, timeout: Timeout, f: impl FnMut(i64) -> i32) -> PyRe
     wait_dropping(py, timeout, || false, f)
 }
 
-/// As [`wait`], for what no goroutine need do, such as that a file becomes ready: it may wait for ever even if Python has
-/// ended for goroutines. `dropped` says whether a cancel that brought no exception was to end this wait.
+/// As [`wait`], for what no goroutine need do, such as that a file becomes ready: it may wait for
+/// ever even if Python has ended for goroutines. `dropped` says whether a cancel that brought no
+/// exception was to end this wait.
 pub fn wait_dropping(
     py: Python<'_>,
     timeout: Timeout,
@@ -113,9 +114,9 @@ pub fn wait_dropping(
     }
 }
 
-/// As [`wait`] without a limit, for a caller that must get what it waits for. Exceptions that are thrown at the
-/// goroutine meanwhile, and its `Timeout`s, are for its next wait. `may_end` excepts a KeyboardInterrupt or SystemExit
-/// that is thrown at the main goroutine or thread.
+/// As [`wait`] without a limit, for a caller that must get what it waits for. Exceptions that are
+/// thrown at the goroutine meanwhile, and its `Timeout`s, are for its next wait. `may_end` excepts
+/// a KeyboardInterrupt or SystemExit that is thrown at the main goroutine or thread.
 pub fn wait_through(
     py: Python<'_>,
     may_end: bool,
@@ -157,7 +158,8 @@ pub fn wait_through(
     })))
 }
 
-/// After a [`wait_through`] that nothing ended: raises what was thrown at the main goroutine to end the program.
+/// After a [`wait_through`] that nothing ended: raises what was thrown at the main goroutine to end
+/// the program.
 pub fn raise_end(py: Python<'_>) -> PyResult<()> {
     let Some(me) = current::current(py).filter(|_| first::is_main_goroutine()) else {
         return Ok(());
@@ -204,8 +206,8 @@ fn wait_on_thread(py: Python<'_>, deadline: i64, mut f: impl FnMut(i64) -> i32) 
     }
 }
 
-/// After a call that could have waited and didn't: gives way if the goroutine has run for its time slice
-/// while others wait.
+/// After a call that could have waited and didn't: gives way if the goroutine has run for its time
+/// slice while others wait.
 #[inline(always)]
 pub fn checkpoint(py: Python<'_>) {
     current::tick();

@@ -1,7 +1,7 @@
 //! The queue of `queue.SimpleQueue`.
 //!
-//! It is not written in Python: there the handler of a signal, such as that of Ctrl-C, may raise an exception between any
-//! two steps, and an item would be in the queue that no call gives.
+//! It is not written in Python: there the handler of a signal, such as that of Ctrl-C, may raise an
+//! exception between any two steps, and an item would be in the queue that no call gives.
 
 use crate::errors;
 use crate::park::Timeout;
@@ -43,7 +43,8 @@ impl SimpleQueue {
         })
     }
 
-    /// Calls `f` with the items. One more of them is for the caller of `get` that has waited longest.
+    /// Calls `f` with the items. One more of them is for the caller of `get` that has waited
+    /// longest.
     fn offer(&self, py: Python<'_>, f: impl FnOnce(&mut VecDeque<Py<PyAny>>)) {
         self.queue.wake(py, |items, [waiting]| {
             f(&mut items.all);

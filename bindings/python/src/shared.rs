@@ -1,4 +1,5 @@
-//! Data that goroutines and threads share: guarded by the GIL, where Python has one, and by a lock elsewhere.
+//! Data that goroutines and threads share: guarded by the GIL, where Python has one, and by a lock
+//! elsewhere.
 
 use crate::sys::guard::Guard;
 use pyo3::Python;
@@ -20,16 +21,17 @@ impl<T> Shared<T> {
         Shared { guard: Guard::new(), value: UnsafeCell::new(value) }
     }
 
-    /// Calls `f` with the value. `f` must not run Python code, nor drop what may do so, nor wait: that could come
-    /// here again. So a thread that holds the lock is attached to Python and comes to no point where Python stops
-    /// threads, and neither the collector nor fork() finds a lock held.
+    /// Calls `f` with the value. `f` must not run Python code, nor drop what may do so, nor wait:
+    /// that could come here again. So a thread that holds the lock is attached to Python and comes
+    /// to no point where Python stops threads, and neither the collector nor fork() finds a lock
+    /// held.
     #[inline(always)]
     pub fn with<R>(&self, _py: Python<'_>, f: impl FnOnce(&mut T) -> R) -> R {
         self.locked(f)
     }
 
-    /// As `with`, for the collector, which has the GIL or has stopped all other threads; and for what only one
-    /// thread uses.
+    /// As `with`, for the collector, which has the GIL or has stopped all other threads; and for
+    /// what only one thread uses.
     #[inline(always)]
     pub fn with_thread<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
         self.locked(f)

@@ -1,9 +1,10 @@
 //! Signals while no goroutine runs, or one computes.
 //!
-//! Python's own handler, in C, writes the signal's number to a pipe. A plain thread reads the pipe: it needs no P, which
-//! goroutines that compute may all have. The thread wakes the goroutine `gosched-signals`, which calls the handlers in
-//! Python if none has yet; and if the worker thread computes, it has the goroutine that does so call them. (Until 3.12
-//! the interpreter does that by itself; from 3.13 on only in the thread state of the main goroutine.)
+//! Python's own handler, in C, writes the signal's number to a pipe. A plain thread reads the pipe:
+//! it needs no P, which goroutines that compute may all have. The thread wakes the goroutine
+//! `gosched-signals`, which calls the handlers in Python if none has yet; and if the worker thread
+//! computes, it has the goroutine that does so call them. (Until 3.12 the interpreter does that by
+//! itself; from 3.13 on only in the thread state of the main goroutine.)
 
 use crate::ffi::*;
 use crate::goroutine::{go, list};
@@ -20,18 +21,20 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 /// Released for each time that signals have come.
 static COME: Sem = Sem::new();
 
-/// How often signals have come, as far as the pipe tells, and how often of these `gosched-signals` has called the
-/// handlers.
+/// How often signals have come, as far as the pipe tells, and how often of these `gosched-signals`
+/// has called the handlers.
 static ASKED: AtomicU64 = AtomicU64::new(0);
 static ANSWERED: AtomicU64 = AtomicU64::new(0);
-/// The handler of SIGINT throws KeyboardInterrupt at the main goroutine, which has not raised it yet.
+/// The handler of SIGINT throws KeyboardInterrupt at the main goroutine, which has not raised it
+/// yet.
 static THROWN: AtomicBool = AtomicBool::new(false);
 
 /// How long a goroutine that was told to give way has for that, at first and at most, in ns.
 const FIRST_PAUSE: i64 = 5_000_000;
 const LAST_PAUSE: i64 = 100_000_000;
 
-/// Waits until the pipe can be read, or that time of `gs_now`'s; `GS_FOREVER`: for ever. Whether it can be read.
+/// Waits until the pipe can be read, or that time of `gs_now`'s; `GS_FOREVER`: for ever. Whether it
+/// can be read.
 fn wait_for_pipe(fd: i32, until: i64) -> bool {
     let timeout = match until {
         GS_FOREVER => -1,
@@ -43,9 +46,9 @@ fn wait_for_pipe(fd: i32, until: i64) -> bool {
     unsafe { libc::poll(&raw mut pipe, 1, timeout as i32) > 0 }
 }
 
-/// Reads the pipe, for ever. Sees to it that the handler of SIGINT is called, and that what it throws
-/// reaches the main goroutine while others compute: whichever runs before that is told to call the handler again,
-/// which gives way.
+/// Reads the pipe, for ever. Sees to it that the handler of SIGINT is called, and that what it
+/// throws reaches the main goroutine while others compute: whichever runs before that is told to
+/// call the handler again, which gives way.
 fn listen(fd: i32) {
     let mut numbers = [0u8; 64];
     // The value of `ASKED` at the last SIGINT, while there is something to do for it.
@@ -118,7 +121,8 @@ fn look(py: Python<'_>) -> bool {
 pub fn _interrupt_main(py: Python<'_>) -> PyResult<()> {
     let Some(main) = first::main(py) else { return Ok(()) };
     let exception = py.get_type::<PyKeyboardInterrupt>().call0()?.unbind();
-    // Before it is thrown: the thread that wakes the main goroutine may give way to a goroutine that computes.
+    // Before it is thrown: the thread that wakes the main goroutine may give way to a goroutine
+    // that computes.
     THROWN.store(true, Ordering::Relaxed);
     if !main.get().if_interrupted(py, || {}) {
         main.get().throw_at(py, exception);

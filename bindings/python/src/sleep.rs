@@ -6,8 +6,9 @@ use crate::park::{self, Timeout};
 use crate::worker::{current, start};
 use pyo3::prelude::*;
 
-/// How often yield_() gives way at most until another goroutine has run. Now and then the scheduler looks at its queues in
-/// another order, and takes the goroutine that has just yielded before those that wait for longer.
+/// How often yield_() gives way at most until another goroutine has run. Now and then the scheduler
+/// looks at its queues in another order, and takes the goroutine that has just yielded before those
+/// that wait for longer.
 const YIELDS: u32 = 4;
 
 /// Lets other goroutines run.

@@ -1,8 +1,8 @@
 //! What the watchdog looks at: whether the threads that run goroutines get on.
 //!
-//! The tick of a worker goes up whenever a goroutine enters Python there and at each checkpoint. A worker that is
-//! busy at the same tick for long is held up. The thread that watches looks from outside of Python, and
-//! enters it only to report.
+//! The tick of a worker goes up whenever a goroutine enters Python there and at each checkpoint. A
+//! worker that is busy at the same tick for long is held up. The thread that watches looks from
+//! outside of Python, and enters it only to report.
 
 use crate::errors;
 use crate::ffi::gs_now;

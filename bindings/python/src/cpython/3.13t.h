@@ -15,12 +15,12 @@
 #undef Py_BUILD_CORE
 #include <string.h>
 
-/* The part of a thread state that is the goroutine's. While the goroutine is in Python it is in the state, and here
-   is what the thread has without a goroutine. */
+/* The part of a thread state that is a goroutine's. While the goroutine is in Python this part is in the state, and
+   here is what the thread has without a goroutine. */
 struct gosched_frames {
     /* Whether the goroutine is in Python: see sys/free/state.c. */
     int where;
-    /* The thread's. */
+    /* The state of the goroutine's thread. */
     PyThreadState *ts;
     _PyErr_StackItem exc_state, *exc_info;
     PyObject *current_exception, *context, *delete_later;
@@ -53,7 +53,7 @@ static inline void exchange(PyThreadState *ts, struct gosched_frames *f)
     EXCHANGE(_PyErr_StackItem *, ts->exc_info, f->exc_info);
     EXCHANGE(PyObject *, ts->current_exception, f->current_exception);
     EXCHANGE(PyObject *, ts->context, f->context);
-    /* Of another goroutine a value may have been cached for this context. */
+    /* The interpreter may have cached values for the context of another goroutine. */
     ts->context_ver++;
     EXCHANGE(PyObject *, ts->delete_later, f->delete_later);
     EXCHANGE(PyObject *, ts->async_gen_firstiter, f->async_gen_firstiter);
@@ -98,7 +98,7 @@ static __thread struct chunk {
 } kept[KEPT_CHUNKS];
 static __thread int kept_count;
 
-/* Gives the goroutine that begins some of it, if there is any. */
+/* Gives a goroutine that begins some of this memory, if there is any. */
 static inline void take_chunk(struct gosched_frames *f)
 {
     if (kept_count) {
@@ -109,7 +109,7 @@ static inline void take_chunk(struct gosched_frames *f)
     }
 }
 
-/* Keeps that of the goroutine that ends, which is in ts. */
+/* Keeps the memory of a goroutine that ends, whose frames are in ts. */
 static inline void keep_chunk(PyThreadState *ts)
 {
     PyObjectArenaAllocator allocator;
@@ -138,7 +138,7 @@ struct look {
     } frames[MOST_FRAMES];
 };
 
-/* Notes them, while the goroutine stands still. Allocates nothing. */
+/* Notes the frames from `frame` on, while the goroutine stands still. Allocates nothing. */
 static inline void look_at(struct look *look, struct _PyInterpreterFrame *frame)
 {
     for (; frame && look->count < MOST_FRAMES; frame = frame->previous) {
@@ -149,14 +149,14 @@ static inline void look_at(struct look *look, struct _PyInterpreterFrame *frame)
     }
 }
 
-/* The locks of what the goroutine has begun to change, which is about to leave Python: others may have them meanwhile. */
+/* For a goroutine that is about to leave Python: gives back the locks of objects that it has begun to change. */
 static inline void suspend_locks(PyThreadState *ts)
 {
     if (ts->critical_section)
         _PyCriticalSection_SuspendAll(ts);
 }
 
-/* The goroutine has entered Python again. */
+/* For a goroutine that has entered Python again: takes these locks. */
 static inline void resume_locks(PyThreadState *ts)
 {
     if (ts->critical_section)
@@ -176,7 +176,7 @@ static inline int has_objects_to_free(PyThreadState *ts)
     return (__atomic_load_n(&ts->eval_breaker, __ATOMIC_RELAXED) & _PY_EVAL_EXPLICIT_MERGE_BIT) != 0;
 }
 
-/* Frees them, on that thread, with ts attached. */
+/* Frees these objects, on that thread, with ts attached. */
 static inline void free_objects(PyThreadState *ts)
 {
     if (_Py_HandlePending(ts) < 0)

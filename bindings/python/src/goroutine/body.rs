@@ -40,7 +40,8 @@ pub(super) unsafe extern "C" fn run(object: *mut c_void) {
     }
 }
 
-/// Calls the goroutine's function, and sees to what comes of it: its outcome, reports, those that wait, callbacks.
+/// Calls the goroutine's function. Then notes the outcome, reports an error, wakes the goroutines
+/// and threads that wait for the end, and calls the callbacks.
 fn body(slf: &Bound<'_, Goroutine>, state: &State) {
     let (py, g) = (slf.py(), slf.get());
     current::set_current(Some(g));
@@ -142,7 +143,8 @@ fn perform(py: Python<'_>, call: Call) -> PyResult<Py<PyAny>> {
     result
 }
 
-/// threading.settrace and threading.setprofile hold for goroutines too, and for calls of `blocking`.
+/// threading.settrace and threading.setprofile hold for goroutines too, and for calls of
+/// `blocking`.
 pub fn apply_hooks(py: Python<'_>) -> PyResult<()> {
     let Some(threading) = loaded(py, pyo3::intern!(py, "threading")) else { return Ok(()) };
     for (hook, set) in [("_trace_hook", "settrace"), ("_profile_hook", "setprofile")] {
@@ -178,8 +180,8 @@ pub(super) fn call_back(py: Python<'_>, function: &Py<PyAny>, g: &Bound<'_, Goro
     }
 }
 
-/// Ends the child of a fork that the called function has made: a goroutine's function, a callback, or a function that
-/// `blocking` calls. With the end of that function the child's program ends.
+/// Ends the child of a fork that the called function has made: a goroutine's function, a callback,
+/// or a function that `blocking` calls. With the end of that function the child's program ends.
 pub fn end_of_child(py: Python<'_>, outcome: PyResult<Py<PyAny>>) -> ! {
     let error = outcome.err().map(|e| e.into_value(py));
     let ended =

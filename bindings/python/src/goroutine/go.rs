@@ -90,8 +90,8 @@ fn ensure_and_spawn(
     spawn_call(py, call, name, stack, is_own)
 }
 
-/// Starts a goroutine of the package's own on the first thread that runs goroutines, unless it runs already: `runs` says
-/// so from then on.
+/// Starts a goroutine of the package's own on the first thread that runs goroutines, unless it runs
+/// already: `runs` says so from then on.
 pub fn spawn_once(runs: &AtomicBool, function: &Bound<'_, PyAny>, name: &str) -> PyResult<()> {
     if !runs.load(Ordering::Relaxed) {
         start::ensure(function.py())?;

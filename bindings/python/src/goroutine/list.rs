@@ -8,8 +8,8 @@ use crate::worker::first;
 use pyo3::prelude::*;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// All goroutines that have begun and not ended, except the main one. Borrowed pointers: each goroutine keeps its own
-/// object alive.
+/// All goroutines that have begun and not ended, except the main one. Borrowed pointers: each
+/// goroutine keeps its own object alive.
 static ALL: Shared<Vec<*const Goroutine>> = Shared::new(Vec::new());
 
 /// How many goroutines were spawned and have not ended, except the package's own.
@@ -45,14 +45,15 @@ pub(super) fn remove(py: Python<'_>, g: &Goroutine) {
     });
 }
 
-/// Calls `f`, which neither runs Python code nor waits, with each goroutine except the main one. No goroutine ends
-/// meanwhile.
+/// Calls `f`, which neither runs Python code nor waits, with each goroutine except the main one. No
+/// goroutine ends meanwhile.
 pub fn for_each(py: Python<'_>, f: impl FnMut(&Goroutine)) {
     // SAFETY: a goroutine that is listed has not ended, and keeps its object.
     ALL.with(py, |all| all.iter().map(|g| unsafe { &**g }).for_each(f));
 }
 
-/// The object of a goroutine. `None`: the goroutine has not begun, or only its last destructors run.
+/// The object of a goroutine. `None`: the goroutine has not begun, or only its last destructors
+/// run.
 pub fn object_of(py: Python<'_>, g: &Goroutine) -> Option<Py<Goroutine>> {
     let handle = g.inner.with(py, |i| i.handle);
     if handle.is_null() {
@@ -85,8 +86,8 @@ pub fn num_goroutines(py: Python<'_>) -> u64 {
     ALIVE.load(Ordering::Relaxed) + u64::from(first::main(py).is_some())
 }
 
-/// The first goroutine for which `f` gives true. `f` neither runs Python code nor waits: it may run with the list's lock
-/// held.
+/// The first goroutine for which `f` gives true. `f` neither runs Python code nor waits: it may run
+/// with the list's lock held.
 pub fn find(py: Python<'_>, f: impl Fn(&Goroutine) -> bool) -> Option<Py<Goroutine>> {
     let main = first::main(py).filter(|g| f(g.get()));
     main.or_else(|| {
@@ -98,13 +99,13 @@ pub fn find(py: Python<'_>, f: impl Fn(&Goroutine) -> bool) -> Option<Py<Gorouti
     })
 }
 
-/// The goroutine that runs Python code on a thread, for other threads.
+/// For other threads: the goroutine that runs Python code on a thread.
 pub fn running_on(py: Python<'_>, worker: &Worker) -> Option<Py<Goroutine>> {
     find(py, |g| worker.runs(g))
 }
 
-/// The goroutine that runs Python code on the first thread, or is in a call that gave the GIL back and is no wait
-/// of the library's; for other threads.
+/// For other threads: the goroutine that runs Python code on the first thread, or is in a call
+/// there that gave the GIL back and is no wait of the library's.
 pub fn busy(py: Python<'_>) -> Option<Py<Goroutine>> {
     running_on(py, threads::all().first()?)
 }

@@ -37,7 +37,8 @@ impl Goroutine {
         Ok(true)
     }
 
-    /// For result() and exception(): waits until it has ended. The error is the caller's from then on.
+    /// For result() and exception(): waits until it has ended. The error is the caller's from then
+    /// on.
     fn wait_for_outcome(slf: &Bound<'_, Self>, timeout: Option<f64>) -> PyResult<()> {
         let (py, g) = (slf.py(), slf.get());
         g.inner.with(py, |i| i.asking += 1);

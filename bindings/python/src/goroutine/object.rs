@@ -10,17 +10,23 @@ use pyo3::types::{PyDict, PyTuple};
 use std::collections::VecDeque;
 use std::ptr;
 
-/// Bytes of stack that a goroutine reserves if the program asks for no other size. With its guard page it is the largest
-/// stack that the library keeps warm for the next goroutine (1 MiB). A stack takes memory as it is touched.
+/// Bytes of stack that a goroutine reserves if the program asks for no other size. With its guard
+/// page it is the largest stack that the library keeps warm for the next goroutine (1 MiB). A stack
+/// takes memory as it is touched.
 pub(super) const STACK: usize = 960 << 10;
 
-/// Bytes of stack that a goroutine has at least: enough to compile source code that is nested as deeply as Python allows.
+/// Bytes of stack that a goroutine has at least: enough to compile source code that is nested as
+/// deeply as Python allows.
 pub(super) const LEAST_STACK: usize = 256 << 10;
 
+/// How far a goroutine has got.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Status {
+    /// It was spawned, and has not begun.
     New,
+    /// It has begun.
     Running,
+    /// Its function has ended, and its outcome is known.
     Done,
 }
 
@@ -39,7 +45,8 @@ pub(super) struct Inner {
     pub(super) result: Option<Py<PyAny>>,
     /// An exception instead of a result.
     pub(super) error: Option<Py<PyAny>>,
-    /// Its traceback as the goroutine has left it: each caller of result() adds its own frames to that alone.
+    /// The traceback of `error` as the goroutine has left it. Each caller of result() begins with
+    /// this one, and adds its own frames.
     pub(super) traceback: Option<Py<PyAny>>,
     pub(super) cancelled: bool,
     /// The library's goroutine while it runs; else null.
@@ -52,7 +59,8 @@ pub(super) struct Inner {
     pub(super) through: u32,
     pub(super) callbacks: Vec<Py<PyAny>>,
     pub(super) name: Option<Py<PyAny>>,
-    /// Whether a caller has its exception, or a callback will ask for the exception: then nothing reports it.
+    /// Whether a caller has its exception, or a callback will ask for the exception: then nothing
+    /// reports it.
     pub(super) watched: bool,
     /// How many callers wait for the outcome, to ask for it.
     pub(super) asking: u32,
@@ -127,6 +135,7 @@ impl Goroutine {
         self.forks != forks::count()
     }
 
+    /// Whether it has ended, or doesn't run in this process.
     pub(super) fn is_done(&self, py: Python<'_>) -> bool {
         self.inner.with(py, |i| i.status == Status::Done) || self.is_lost()
     }
@@ -141,14 +150,15 @@ impl Goroutine {
         self.inner.with(py, |i| i.state)
     }
 
-    /// Calls `f`, which neither runs Python code nor waits, with the state that the goroutine runs in. The goroutine
-    /// doesn't end meanwhile. `None`: it has not begun, or has ended.
+    /// Calls `f`, which neither runs Python code nor waits, with the state that the goroutine runs
+    /// in. The goroutine doesn't end meanwhile. `None`: it has not begun, or has ended.
     pub fn with_state<R>(&self, py: Python<'_>, f: impl FnOnce(&State) -> R) -> Option<R> {
         // SAFETY: null, or the state of a goroutine that doesn't end before `inner` is free again.
         self.inner.with(py, |i| unsafe { i.state.as_ref() }.map(f))
     }
 
-    /// For `thrown::cancel`: the library's goroutine while it runs, with a reference of the caller's own; else null.
+    /// For `thrown::cancel`: the library's goroutine while it runs, with a reference of the
+    /// caller's own; else null.
     pub fn handle(&self, py: Python<'_>) -> *mut gs_g {
         self.inner.with(py, |i| retained(i))
     }

@@ -16,13 +16,14 @@ pub fn late() -> u64 {
     LATE.load(Ordering::Relaxed)
 }
 
-/// How long a report is put off at most, and for how long the goroutine sleeps between looks, in ns.
+/// How long a report is put off at most, and for how long the goroutine sleeps between looks, in
+/// ns.
 const LATE_MOST: i64 = 20_000_000;
 
 const LATE_STEP: i64 = 500_000;
 
-/// Whether a caller asks for the error with which the goroutine has ended. Without a GIL the goroutine's starter runs at
-/// the same time and may be about to ask, so this waits up to `LATE_MOST` for it.
+/// Whether a caller asks for the error with which the goroutine has ended. If goroutines run at the
+/// same time, the goroutine's starter may be about to ask: this waits up to `LATE_MOST` for that.
 pub(super) fn will_be_watched(slf: &Bound<'_, Goroutine>) -> bool {
     let (py, g) = (slf.py(), slf.get());
     let is_watched = || g.inner.with(py, |i| i.watched || i.asking > 0);

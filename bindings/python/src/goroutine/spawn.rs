@@ -19,7 +19,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The identity of the next goroutine.
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
-/// Makes the object of the main goroutine, which is the caller, attached. `handle`: the library's goroutine.
+/// Makes the object of the main goroutine, which is the caller, attached. `handle`: the library's
+/// goroutine.
 pub fn main_object(py: Python<'_>, handle: *mut gs_g) -> PyResult<Py<Goroutine>> {
     // SAFETY: no preconditions.
     let id = unsafe { libc::pthread_self() } as u64;
@@ -64,7 +65,8 @@ pub(super) fn call_of<'py>(
     })
 }
 
-/// Starts a goroutine. With `is_own` it does the package's own work, on the first thread that runs goroutines.
+/// Starts a goroutine. With `is_own` it does the package's own work, on the first thread that runs
+/// goroutines.
 pub(super) fn spawn_call(
     py: Python<'_>,
     call: Call,
@@ -113,7 +115,8 @@ pub(super) fn spawn_call(
     Ok(g)
 }
 
-/// Starts `function()` as a goroutine of the package's own, on the first thread that runs goroutines.
+/// Starts `function()` as a goroutine of the package's own, on the first thread that runs
+/// goroutines.
 pub fn spawn_own(function: &Bound<'_, PyAny>, name: &str) -> PyResult<Py<Goroutine>> {
     let py = function.py();
     let name = PyString::new(py, name).into_any().unbind();

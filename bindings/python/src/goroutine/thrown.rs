@@ -9,14 +9,16 @@ use pyo3::prelude::*;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The main goroutine is about to raise that: see `discard_repeated`.
+/// Whether the main goroutine is about to raise a KeyboardInterrupt: see `discard_repeated`.
 static RAISING: AtomicBool = AtomicBool::new(false);
 
+/// Whether the exception is a KeyboardInterrupt.
 fn is_interrupt(py: Python<'_>, e: &Py<PyAny>) -> bool {
     e.bind(py).is_instance_of::<PyKeyboardInterrupt>()
 }
 
-/// Ends the present wait of a goroutine, or its next one. Takes the caller's reference; null: does nothing.
+/// Ends the present wait of a goroutine, or its next one. Takes the caller's reference; null: does
+/// nothing.
 pub fn cancel(py: Python<'_>, handle: *mut gs_g) {
     if !handle.is_null() {
         let handle = handle as usize;
@@ -29,8 +31,8 @@ pub fn cancel(py: Python<'_>, handle: *mut gs_g) {
 }
 
 impl Goroutine {
-    /// Takes the first exception that was thrown at the goroutine, which runs now. Within `park::_through`: only what
-    /// ends the program.
+    /// Takes the first exception that was thrown at the goroutine, which runs now. Within
+    /// `park::_through`: only what ends the program.
     #[inline(always)]
     pub fn take_thrown(&self, py: Python<'_>) -> Option<PyErr> {
         let (thrown, was_last, is_through) = self.inner.with(py, |i| {
@@ -53,7 +55,8 @@ impl Goroutine {
         Some(errors::raised(thrown.bind(py)))
     }
 
-    /// Takes the first KeyboardInterrupt or SystemExit that was thrown at the goroutine, which runs now.
+    /// Takes the first KeyboardInterrupt or SystemExit that was thrown at the goroutine, which runs
+    /// now.
     pub fn take_end(&self, py: Python<'_>) -> Option<PyErr> {
         let end = self.inner.with(py, |i| {
             let at = i
@@ -68,7 +71,8 @@ impl Goroutine {
         Some(errors::raised(end.bind(py)))
     }
 
-    /// Tells the library whether the goroutine, which runs now, has something to raise at its next wait.
+    /// Tells the library whether the goroutine, which runs now, has something to raise at its next
+    /// wait.
     pub fn cancel_if_thrown(&self, py: Python<'_>) {
         let handle = self
             .inner
@@ -96,6 +100,8 @@ impl Goroutine {
         }
     }
 
+    /// Has the goroutine raise the exception at its present or next wait. False: the goroutine has
+    /// ended.
     pub fn throw_at(&self, py: Python<'_>, exception: Py<PyAny>) -> bool {
         let handle = self.inner.with(py, |i| {
             if i.status == Status::Done || self.is_lost() {
@@ -116,7 +122,8 @@ impl Goroutine {
         }
     }
 
-    /// Takes an exception back that was thrown at the goroutine and not raised yet. Whether it was there.
+    /// Takes an exception back that was thrown at the goroutine and not raised yet. Whether it was
+    /// there.
     pub(super) fn take_back(&self, py: Python<'_>, exc: &Bound<'_, PyAny>) -> bool {
         let gone = self.inner.with(py, |i| {
             let at = i.thrown.iter().position(|e| e.is(exc))?;
@@ -125,8 +132,9 @@ impl Goroutine {
         gone.is_some()
     }
 
-    /// Calls `f`, which neither runs Python code nor waits, if a KeyboardInterrupt was thrown at the goroutine and not
-    /// raised yet. The goroutine doesn't raise the exception meanwhile. Whether `f` was called.
+    /// Calls `f`, which neither runs Python code nor waits, if a KeyboardInterrupt was thrown at
+    /// the goroutine and not raised yet. The goroutine doesn't raise the exception meanwhile.
+    /// Whether `f` was called.
     pub fn if_interrupted(&self, py: Python<'_>, f: impl FnOnce()) -> bool {
         self.inner.with(py, |i| {
             let is_interrupted = i.thrown.iter().any(|e| is_interrupt(py, e));
@@ -137,8 +145,8 @@ impl Goroutine {
         })
     }
 
-    /// When the first of the goroutine's `Timeout`s expires, a time of `gs_now`'s in ns. `None`: there is none, or the
-    /// goroutine is within `park::_through`.
+    /// When the first of the goroutine's `Timeout`s expires, a time of `gs_now`'s in ns. `None`:
+    /// there is none, or the goroutine is within `park::_through`.
     #[inline(always)]
     pub fn next_timeout(&self, py: Python<'_>) -> Option<i64> {
         self.inner.with(py, |i| match i.through {
@@ -154,6 +162,7 @@ impl Goroutine {
         if is_none { None } else { self.first_expired(py) }
     }
 
+    /// See `expired`.
     #[cold]
     fn first_expired(&self, py: Python<'_>) -> Option<PyErr> {
         // SAFETY: no preconditions.
@@ -171,14 +180,15 @@ impl Goroutine {
         self.inner.with(py, |i| i.through += 1);
     }
 
-    /// The goroutine ends a call of `park::_through`. What was thrown at it meanwhile is for its next wait.
+    /// The goroutine ends a call of `park::_through`. What was thrown at it meanwhile is for its
+    /// next wait.
     pub fn end_through(&self, py: Python<'_>) {
         self.inner.with(py, |i| i.through -= 1);
         self.cancel_if_thrown(py);
     }
 
-    /// The goroutine, which runs now, is within this `Timeout` from here on. `at`: when it expires, a time of
-    /// `gs_now`'s in ns.
+    /// The goroutine, which runs now, is within this `Timeout` from here on. `at`: when it expires,
+    /// a time of `gs_now`'s in ns.
     pub fn push_timeout(&self, py: Python<'_>, at: i64, timeout: Py<PyAny>) {
         self.inner.with(py, |i| i.timeouts.push((at, timeout)));
     }
@@ -193,10 +203,10 @@ impl Goroutine {
     }
 }
 
-/// For the main goroutine, which has taken a KeyboardInterrupt to raise it: calls the handlers of the signals that have
-/// come. `signals::look` may have had the handler of SIGINT called again before the exception was taken. That call must not raise
-/// it a second time. A SIGINT that comes until now counts with the first, as two do that come before Python calls their
-/// handler.
+/// For the main goroutine, which has taken a KeyboardInterrupt to raise it: calls the handlers of
+/// the signals that have come. The module `signals` may have asked for another call of SIGINT's
+/// handler before the exception was taken. That call must not raise it a second time. A SIGINT that
+/// comes until now counts with the first, as two do that come before Python calls their handler.
 #[cold]
 fn discard_repeated(py: Python<'_>, main: &Goroutine) {
     RAISING.store(true, Ordering::Relaxed);

@@ -46,8 +46,8 @@ pub struct Lock {
 pub(super) enum Kind {
     /// It ends the wait.
     Usual,
-    /// It ends the wait, unless the lock was handed to the goroutine at the same time: then the goroutine has the
-    /// lock, and the exception is for its next wait. See `_waiter_lock`.
+    /// It ends the wait, unless the lock was handed to the goroutine at the same time: then the
+    /// goroutine has the lock, and the exception is for its next wait. See `_waiter_lock`.
     Waiter,
     /// It is for the goroutine's next wait, unless it ends the program. See `_inner_lock`.
     Inner,
@@ -121,7 +121,7 @@ impl Lock {
         Ok(())
     }
 
-    /// Unlocks it and forgets those that wait, in the child of a fork.
+    /// In the child of a fork: unlocks it, and forgets the goroutines and threads that wait.
     pub(super) fn forget(&self, py: Python<'_>) {
         self.queue.reset(py, false);
     }
@@ -200,9 +200,9 @@ impl Lock {
         self.release_it(py)
     }
 
-    // What a Condition asks for. Its caller holds the lock again when a wait ends, even if that raises an exception.
-    // There is no `_is_owned`: the try to acquire the lock, in its place, gives way now and then. Code that polls a queue
-    // relies on it.
+    // What a Condition asks for. Its caller holds the lock again when a wait ends, even if that
+    // raises an exception. There is no `_is_owned`: the try to acquire the lock, in its place,
+    // gives way now and then. Code that polls a queue relies on it.
 
     fn _release_save(&self, py: Python<'_>) -> PyResult<()> {
         self.release_it(py)

@@ -39,8 +39,8 @@ struct Queued<S, const N: usize> {
     forks: u32,
 }
 
-/// A state, and `N` queues of goroutines and threads that wait for it to change. Each queue is first come,
-/// first served.
+/// A state, and `N` queues of goroutines and threads that wait for it to change. Each queue is
+/// first come, first served.
 pub struct Queues<S, const N: usize>(Shared<Queued<S, N>>);
 
 /// One queue.
@@ -74,9 +74,9 @@ impl<S, const N: usize> Queues<S, N> {
         self.0.with_thread(|q| f(&mut q.state))
     }
 
-    /// Joins queue number `at`, unless `ready`, called as by `with`, gives true. Gives the address of the queue's
-    /// semaphore, of which each waiter that is woken gets a unit. `None`: it was ready. From here on a thread that makes
-    /// it ready sees this waiter.
+    /// Joins queue number `at`, unless `ready`, called as by `with`, gives true. Gives the address
+    /// of the queue's semaphore, of which each waiter that is woken gets a unit. `None`: it was
+    /// ready. From here on a thread that makes it ready sees this waiter.
     #[inline(always)]
     pub(super) fn join(
         &self,
@@ -93,8 +93,8 @@ impl<S, const N: usize> Queues<S, N> {
         })
     }
 
-    /// Leaves queue number `at`. `is_woken`: with a unit of its semaphore. True: the caller was woken after all, and has
-    /// to take the unit.
+    /// Leaves queue number `at`. `is_woken`: with a unit of its semaphore. True: the caller was
+    /// woken after all, and has to take the unit.
     #[inline(always)]
     pub(super) fn leave(&self, py: Python<'_>, at: usize, is_woken: bool) -> bool {
         self.queued(py, |q| {
@@ -104,7 +104,8 @@ impl<S, const N: usize> Queues<S, N> {
                 w.woken -= 1;
                 return false;
             }
-            // Woken between the end of the wait and now, when those that are woken outnumber the rest.
+            // Woken between the end of the wait and now, when those that are woken outnumber the
+            // rest.
             let is_late = w.woken > w.count;
             if is_late {
                 w.woken -= 1;
@@ -113,8 +114,9 @@ impl<S, const N: usize> Queues<S, N> {
         })
     }
 
-    /// Calls `f` as `with`, and counts as many of each queue as woken as it says: at most as many as wait there. Gives
-    /// for each queue how many units its semaphore is to get, and the semaphore's address.
+    /// Calls `f` as `with`, and counts as many of each queue as woken as it says: at most as many
+    /// as wait there. Gives for each queue how many units its semaphore is to get, and the
+    /// semaphore's address.
     #[inline(always)]
     pub(super) fn note_woken(
         &self,

@@ -16,8 +16,8 @@ pub struct RWMutex {
 const READERS: usize = 0;
 const WRITERS: usize = 1;
 
-/// How many readers and writers are to be woken. These hold the mutex from here on. After a writer the readers come
-/// first, so that neither waits for ever.
+/// How many readers and writers are to be woken. These hold the mutex from here on. After a writer
+/// the readers come first, so that neither waits for ever.
 fn pass_on(held: &mut i64, [readers, writers]: [u32; 2], after_writer: bool) -> [u32; 2] {
     if *held == 0 && writers > 0 && !(after_writer && readers > 0) {
         *held = -1;

@@ -7,9 +7,10 @@ use crate::worker::{current, start};
 use pyo3::prelude::*;
 
 impl<S, const N: usize> Queues<S, N> {
-    /// Returns at once if `ready`, called as by `with`, gives true. Otherwise the caller waits in queue
-    /// number `at` until it is woken. `Ok(false)`: the time is up. `Err((e, woken))`: an exception ended the
-    /// wait; `woken` says that the caller was also woken, and has to pass the wake-up on.
+    /// Returns at once if `ready`, called as by `with`, gives true. Otherwise the caller waits in
+    /// queue number `at` until it is woken. `Ok(false)`: the time is up. `Err((e, woken))`: an
+    /// exception ended the wait; `woken` says that the caller was also woken, and has to pass the
+    /// wake-up on.
     #[inline(always)]
     pub fn wait(
         &self,

@@ -6,7 +6,8 @@ use crate::worker::current;
 use pyo3::prelude::*;
 
 impl<S, const N: usize> Queues<S, N> {
-    /// Calls `f` as `with`, and wakes as many of each queue as it says: at most as many as wait there.
+    /// Calls `f` as `with`, and wakes as many of each queue as it says: at most as many as wait
+    /// there.
     pub fn wake(&self, py: Python<'_>, f: impl FnOnce(&mut S, [u32; N]) -> [u32; N]) {
         let woken = self.note_woken(py, f);
         if woken.iter().any(|(n, _)| *n > 0) {

@@ -1,8 +1,9 @@
 //! What differs between a Python with a GIL and a free-threaded one.
 //!
-//! The folder `gil` is for the former, `free` for the latter, and both have the same functions in files of the same
-//! names; `free` has a few more files, which only its own use. No other file asks which build this is. The C files of
-//! the folders are compiled by `build.rs`, and what depends on Python's version is in `src/cpython`.
+//! The folder `gil` is for the former, `free` for the latter, and both have the same functions in
+//! files of the same names; `free` has a few more files, which only its own use. No other file asks
+//! which build this is. The C files of the folders are compiled by `build.rs`, and what depends on
+//! Python's version is in `src/cpython`.
 //!
 //! - `guard`: what guards a `Shared` value.
 //! - `give`: references that go to another goroutine.

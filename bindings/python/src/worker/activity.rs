@@ -64,8 +64,8 @@ impl Activity {
         self.current.store(g, Ordering::Relaxed);
     }
 
-    /// For other threads: the tick at which a goroutine runs Python code there, or a call that gave the GIL back
-    /// and is no wait of the library's. `None`: none does.
+    /// For other threads: the tick at which a goroutine runs Python code there, or a call that gave
+    /// the GIL back and is no wait of the library's. `None`: none does.
     pub fn busy_at(&self) -> Option<u32> {
         let is_busy = !self.current().is_null();
         is_busy.then(|| self.ticks())

@@ -13,7 +13,8 @@ pub fn current<'a>(_py: Python<'a>) -> Option<&'a Goroutine> {
     unsafe { threads::mine()?.current().as_ref() }
 }
 
-/// The goroutine, which the calling thread runs, is in Python from here on. `None`: the thread runs none.
+/// The goroutine, which the calling thread runs, is in Python from here on. `None`: the thread runs
+/// none.
 #[inline(always)]
 pub fn set_current(g: Option<&Goroutine>) {
     if let Some(g) = g {
@@ -24,8 +25,8 @@ pub fn set_current(g: Option<&Goroutine>) {
     }
 }
 
-/// The goroutine, which the calling thread runs, is about to leave Python: it waits, gives way or ends. `None`: the
-/// thread runs none.
+/// The goroutine, which the calling thread runs, is about to leave Python: it waits, gives way or
+/// ends. `None`: the thread runs none.
 #[inline(always)]
 pub fn away(g: Option<&Goroutine>) {
     if g.is_some() {
@@ -60,7 +61,8 @@ pub fn tick() {
     }
 }
 
-/// How often goroutines have come to run on the calling thread, or have got on there. 0: it runs none.
+/// How often goroutines have come to run on the calling thread, or have got on there. 0: it runs
+/// none.
 #[inline(always)]
 pub fn turns() -> u32 {
     threads::mine().map_or(0, |worker| worker.ticks())

@@ -28,9 +28,9 @@ pub fn _is_ending() -> bool {
     is_ending()
 }
 
-/// Whether Python has ended for goroutines: from then on only the main goroutine enters it. If goroutines run
-/// on the main thread, that is when Python finalizes itself: until then functions of atexit may use
-/// goroutines.
+/// Whether Python has ended for goroutines: from then on only the main goroutine enters it. If
+/// goroutines run on the main thread, that is when Python finalizes itself: until then functions of
+/// atexit may use goroutines.
 pub fn is_over() -> bool {
     is_ending() && (!first::is_main_worker() || interpreter::is_finalizing())
 }
@@ -40,8 +40,8 @@ pub fn error() -> PyErr {
     errors::runtime("Python is about to end: no goroutine runs any more")
 }
 
-/// For a goroutine that is about to enter Python: if Python has ended for goroutines, the goroutine waits for
-/// ever.
+/// For a goroutine that is about to enter Python: if Python has ended for goroutines, the goroutine
+/// waits for ever.
 #[inline(always)]
 pub fn stop_if_finalizing() {
     if is_ending() {

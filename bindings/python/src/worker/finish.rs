@@ -29,8 +29,9 @@ pub fn _finalize(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// At import: has the child of each fork forget the goroutines and threads that slept in the parent, before Python runs
-/// anything there. What runs before `_forked`, such as `threading`'s own function, may use locks.
+/// At import: has the child of each fork forget the goroutines and threads that slept in the
+/// parent, before Python runs anything there. What runs before `_forked`, such as `threading`'s own
+/// function, may use locks.
 pub fn init() -> PyResult<()> {
     unsafe extern "C" fn forked() {
         forks::forked();

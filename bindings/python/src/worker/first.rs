@@ -7,8 +7,8 @@ use pyo3::prelude::*;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
-/// The first thread that runs goroutines, as `pthread_self` gives it; 0: there is none. `sys::starting` may put
-/// another mark here while the thread begins.
+/// The first thread that runs goroutines, as `pthread_self` gives it; 0: there is none.
+/// `sys::starting` may put another mark here while the thread begins.
 static WORKER: AtomicUsize = AtomicUsize::new(0);
 /// The worker group of that thread; null: there is none yet.
 static GROUP: AtomicPtr<gs_workers> = AtomicPtr::new(ptr::null_mut());

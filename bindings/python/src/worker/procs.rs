@@ -5,8 +5,8 @@ use crate::ffi::gs_gomaxprocs;
 use crate::worker::current::call;
 use pyo3::prelude::*;
 
-/// How many P's there are; with `n`, sets that, and gives the number before. ValueError: `n` is less than 1, or too
-/// large.
+/// How many P's there are; with `n`, sets that, and gives the number before. ValueError: `n` is
+/// less than 1, or too large.
 pub fn gomaxprocs(py: Python<'_>, n: Option<i32>) -> PyResult<i32> {
     if n.is_some_and(|n| n < 1) {
         return Err(errors::value("gomaxprocs must be at least 1"));

@@ -10,7 +10,8 @@ use crate::worker::{current, ending, first, stay::stay_attached};
 use pyo3::ffi as py_ffi;
 use pyo3::prelude::*;
 
-/// Makes sure that there is a thread for goroutines, unless Python has ended for them: then the caller is a plain thread.
+/// Makes sure that there is a thread for goroutines, unless Python has ended for them: then the
+/// caller is a plain thread.
 #[inline(always)]
 pub fn ensure(py: Python<'_>) -> PyResult<()> {
     closing::open(py);
@@ -53,8 +54,9 @@ fn start(py: Python<'_>) -> PyResult<()> {
     }
 }
 
-/// What Python code does once there is a thread for goroutines. `is_main`: that is the calling thread. If a signal's
-/// handler raises an exception in the middle, the rest is done nevertheless, and the exception is raised then.
+/// What Python code does once there is a thread for goroutines. `is_main`: that is the calling
+/// thread. If a signal's handler raises an exception in the middle, the rest is done nevertheless,
+/// and the exception is raised then.
 fn begin(py: Python<'_>, is_main: bool) -> PyResult<()> {
     let all = || {
         py.import("gosched._imports")?.call_method0("start")?;
@@ -77,7 +79,8 @@ pub fn procs_changed(py: Python<'_>, n: i32) -> PyResult<()> {
     Ok(())
 }
 
-/// Attaches the calling thread, the main one, whose goroutine is the main goroutine from here on. Gives the thread.
+/// Attaches the calling thread, the main one, whose goroutine is the main goroutine from here on.
+/// Gives the thread.
 fn attach_main(py: Python<'_>) -> PyResult<usize> {
     // SAFETY: a plain thread, which stays attached until the process ends.
     let e = outside(py, || unsafe { gs_attach(GS_SPAWN_NOSIGNAL) });

@@ -34,8 +34,8 @@ fn leave_if_closed() {
     }
 }
 
-/// For a caller that uses goroutines: opens the door if the caller is the main thread. A function of atexit that was
-/// registered before `_finalize`, and so runs after it, may use goroutines.
+/// For a caller that uses goroutines: opens the door if the caller is the main thread. A function
+/// of atexit that was registered before `_finalize`, and so runs after it, may use goroutines.
 #[inline(always)]
 pub fn open(py: Python<'_>) {
     if door::is_closed() && first::is_main_thread() {
@@ -45,9 +45,9 @@ pub fn open(py: Python<'_>) {
     }
 }
 
-/// At the end of the program: keeps the goroutines out of Python. Otherwise a goroutine may be in the middle of
-/// `print` when Python ends and stops its thread. That thread has the lock of the file for good, and Python aborts,
-/// because it can't flush the file.
+/// At the end of the program: keeps the goroutines out of Python. Otherwise a goroutine may be in
+/// the middle of `print` when Python ends and stops its thread. That thread has the lock of the
+/// file for good, and Python aborts, because it can't flush the file.
 pub fn close(py: Python<'_>) {
     door::close();
     wait_until_out(py, SHORT_PATIENCE);
@@ -65,7 +65,8 @@ fn wait_until_out(py: Python<'_>, patience: i64) {
     // SAFETY: no preconditions.
     let until = unsafe { gs_now() } + patience;
     loop {
-        // At least once: what another thread stored before it saw the end is visible here afterwards.
+        // At least once: what another thread stored before it saw the end is visible here
+        // afterwards.
         outside(py, || std::thread::sleep(std::time::Duration::from_millis(1)));
         // SAFETY: no preconditions.
         if !is_busy() || unsafe { gs_now() } >= until {

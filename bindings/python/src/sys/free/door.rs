@@ -31,7 +31,8 @@ pub fn unlock() -> i64 {
     OUTSIDE.load(Ordering::SeqCst) as i64
 }
 
-/// Wakes `n` goroutines that wait. Goroutines that find the door open take no unit: too many units do no harm.
+/// Wakes `n` goroutines that wait. Goroutines that find the door open take no unit: too many units
+/// do no harm.
 ///
 /// # Safety
 /// Outside of Python: it may switch.
@@ -44,7 +45,8 @@ pub unsafe fn wake(n: i64) {
 pub fn wait_until_open() {
     OUTSIDE.fetch_add(1, Ordering::SeqCst);
     while CLOSED.load(Ordering::SeqCst) {
-        // SAFETY: a goroutine outside of Python. A cancel is for the wait in which the goroutine is.
+        // SAFETY: a goroutine outside of Python. A cancel is for the wait in which the goroutine
+        // is.
         unsafe {
             gs_cancel_disable();
             OPENED.acquire(GS_FOREVER);

@@ -10,7 +10,8 @@ use pyo3::prelude::*;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
-/// Flag of `gs_workers_create`: the group is for several threads, each of which joins it by `gs_attach`.
+/// Flag of `gs_workers_create`: the group is for several threads, each of which joins it by
+/// `gs_attach`.
 const GS_WORKERS_RUNNERS: u32 = 2;
 
 /// Held by the thread that makes more threads.
@@ -36,8 +37,9 @@ pub fn group() -> *mut gs_workers {
     if has_threads() { GROUP.load(Ordering::Relaxed) } else { first::group() }
 }
 
-/// Makes sure that the group has `n` threads, if `n` is more than 1. The first call bounds their number: by `n` or by
-/// the number of CPUs, whichever is more. No thread ends: goroutines that have begun stay on their threads.
+/// Makes sure that the group has `n` threads, if `n` is more than 1. The first call bounds their
+/// number: by `n` or by the number of CPUs, whichever is more. No thread ends: goroutines that have
+/// begun stay on their threads.
 pub fn grow(py: Python<'_>, n: usize) -> PyResult<()> {
     let _locked = GROWS.lock(py);
     let before = COUNT.load(Ordering::Relaxed);
@@ -58,8 +60,8 @@ pub fn grow(py: Python<'_>, n: usize) -> PyResult<()> {
         }
         for i in before..n.min(ROOM.load(Ordering::Relaxed)) {
             begin_thread(i)?;
-            // Release: pairs with the Acquire in `has_threads`. A thread that sees the new count finds thread `i`
-            // attached.
+            // Release: pairs with the Acquire in `has_threads`. A thread that sees the new count
+            // finds thread `i` attached.
             COUNT.store(i + 1, Ordering::Release);
         }
         Ok(())
@@ -72,7 +74,8 @@ pub fn grow_to_procs(py: Python<'_>) -> PyResult<()> {
     grow(py, procs::gomaxprocs(py, None)? as usize)
 }
 
-/// Starts thread number `i`, which joins the group, and waits until it has. The error: a negative errno value.
+/// Starts thread number `i`, which joins the group, and waits until it has. The error: a negative
+/// errno value.
 fn begin_thread(i: usize) -> Result<(), i32> {
     let (tell, told) = std::sync::mpsc::channel();
     let thread = std::thread::Builder::new().name(format!("gosched-py-{i}")).spawn(move || {

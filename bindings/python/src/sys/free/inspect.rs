@@ -11,8 +11,9 @@ unsafe extern "C" {
     fn PyThreadState_GetFrame(ts: *mut ffi::PyThreadState) -> *mut ffi::PyObject;
 }
 
-/// A copy of what `traceback` uses of the frame that a goroutine is in, which may go on meanwhile; the frame itself if
-/// it is the caller. `None`: it isn't running, or not in Python, or belongs to the parent of this process.
+/// A copy of what `traceback` uses of the frame that a goroutine is in, which may go on meanwhile;
+/// the frame itself if it is the caller. `None`: it isn't running, or not in Python, or belongs to
+/// the parent of this process.
 pub fn frame(py: Python<'_>, g: &Goroutine) -> PyResult<Option<Py<PyAny>>> {
     if g.is_lost() {
         return Ok(None);
@@ -52,14 +53,15 @@ fn stack(py: Python<'_>, g: &Goroutine) -> PyResult<Option<Py<PyAny>>> {
                 return Ok(Some(stack));
             }
         }
-        // It begins, ends or changes over: for a moment, for which it may need this thread's processor.
+        // It begins, ends or changes over: for a moment, for which it may need this thread's
+        // processor.
         current::call(py, std::thread::yield_now);
         py.check_signals()?;
     }
 }
 
-/// What `watch` reports of a goroutine that runs on a thread: a list of pairs of code and index of the instruction,
-/// innermost first.
+/// What `watch` reports of a goroutine that runs on a thread: a list of pairs of code and index of
+/// the instruction, innermost first.
 pub fn stack_on(
     py: Python<'_>,
     worker: &threads::Worker,
@@ -83,5 +85,6 @@ pub fn is_away(py: Python<'_>, g: &Goroutine) -> bool {
     held == Some(true)
 }
 
-/// From now on the interpreter would know goroutines as threads: needless, as a thread state is the thread's.
+/// From now on the interpreter would know goroutines as threads: needless, as a thread state is the
+/// thread's.
 pub fn are_threads(_py: Python<'_>) {}

@@ -1,4 +1,5 @@
-//! Notes that goroutines leave Python, for the goroutine that looks for memory that waits for its thread: see `settler`.
+//! Notes that goroutines leave Python, for the goroutine that looks for memory that waits for its
+//! thread: see `settler`.
 
 use super::state::Frames;
 use crate::sem::Sem;

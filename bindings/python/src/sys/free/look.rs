@@ -6,7 +6,8 @@ use crate::sleep;
 use crate::worker::{current, ending};
 use pyo3::prelude::*;
 
-/// How long goroutines may go on after one has left Python and before the threads are looked at, in seconds.
+/// How long goroutines may go on after one has left Python and before the threads are looked at, in
+/// seconds.
 const PAUSE: f64 = 0.05;
 
 /// For gosched._signals: waits until a goroutine leaves Python, and looks once. False: there is no next time.

@@ -1,5 +1,5 @@
-//! For a free-threaded Python: goroutines run on several threads. Each thread has a thread state, of which goroutines
-//! exchange a part (`state::Frames`).
+//! For a free-threaded Python: goroutines run on several threads. Each thread has a thread state,
+//! of which goroutines exchange a part (`state::Frames`).
 
 pub mod attach;
 pub mod closing;

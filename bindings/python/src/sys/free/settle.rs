@@ -3,7 +3,8 @@
 use super::{state, threads};
 use crate::worker::ending;
 
-/// One wait of the goroutine that keeps a thread for others: until objects wait for the thread, which it frees.
+/// One wait of the goroutine that keeps a thread for others: until objects wait for the thread,
+/// which it frees.
 ///
 /// # Safety
 /// Called by that goroutine, outside of Python.

@@ -1,9 +1,10 @@
 //! Starts the goroutine that looks for memory that waits for its thread (`look`).
 //!
-//! Without a GIL, an object belongs to the thread that made it. If another thread drops the last reference, the owner
-//! frees the object the next time that the owner runs Python code. A thread of goroutines may have nothing to run for a
-//! long time. So, a while after some goroutine has left Python (`left`), a goroutine on the first thread checks the
-//! other threads, and wakes those for which objects wait (`settle`). It sleeps while no goroutine leaves Python.
+//! Without a GIL, an object belongs to the thread that made it. If another thread drops the last
+//! reference, the owner frees the object the next time that the owner runs Python code. A thread of
+//! goroutines may have nothing to run for a long time. So, a while after some goroutine has left
+//! Python (`left`), a goroutine on the first thread checks the other threads, and wakes those for
+//! which objects wait (`settle`). It sleeps while no goroutine leaves Python.
 
 use super::{closing, group, left};
 use crate::goroutine::spawn;

@@ -8,7 +8,8 @@ use std::sync::MutexGuard;
 /// Held by the thread that starts the first one.
 static STARTS: Slow = Slow::new();
 
-/// The calling thread starts the first one. Other threads that want to do so wait until this is dropped.
+/// The calling thread starts the first one. Other threads that want to do so wait until this is
+/// dropped.
 pub struct Starting {
     _locked: MutexGuard<'static, ()>,
 }
@@ -31,7 +32,8 @@ pub fn prepare() -> bool {
     threads::prepare()
 }
 
-/// The calling thread, which was made for goroutines, runs them: `prepare` has done all that this needs.
+/// The calling thread, which was made for goroutines, runs them: `prepare` has done all that this
+/// needs.
 pub fn attached_made() {}
 
 /// In the child of a fork: no other thread starts the first one.

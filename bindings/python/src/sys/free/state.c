@@ -49,12 +49,12 @@ void gosched_frames_leave(struct gosched_frames *f)
     PyThreadState *ts = f->ts;
     suspend_locks(ts);
     exchange(ts, f);
-    /* Release: who looks at the frames finds them complete. */
+    /* Release: pairs with the acquire in gosched_frames_hold. A thread that looks at the frames finds them complete. */
     __atomic_store_n(&f->where, IS_OUT, __ATOMIC_RELEASE);
     PyEval_SaveThread();
 }
 
-/* It enters again. */
+/* The goroutine enters Python again. */
 void gosched_frames_enter(struct gosched_frames *f)
 {
     PyThreadState *ts = f->ts;

@@ -23,8 +23,8 @@ unsafe extern "C" {
     ) -> *mut ffi::PyObject;
 }
 
-/// The part of its thread's state that is a goroutine's, while the goroutine is not in Python: `struct gosched_frames`.
-/// It stays where it is once the goroutine has begun.
+/// The part of its thread's state that is a goroutine's, while the goroutine is not in Python:
+/// `struct gosched_frames`. It stays where it is once the goroutine has begun.
 #[repr(C)]
 pub struct Frames([u64; FRAMES_WORDS]);
 
@@ -43,7 +43,8 @@ impl State {
         State { ts: ptr::null_mut(), frames: Frames([0; FRAMES_WORDS]) }
     }
 
-    /// Makes this the state of a goroutine that is in Python already, the main one. Gives its frames.
+    /// Makes this the state of a goroutine that is in Python already, the main one. Gives its
+    /// frames.
     ///
     /// # Safety
     /// The caller is that goroutine, attached. It never ends.
@@ -57,7 +58,8 @@ impl State {
         frames
     }
 
-    /// Enters Python at the beginning of a goroutine, with the thread's state. Gives the goroutine's frames.
+    /// Enters Python at the beginning of a goroutine, with the thread's state. Gives the
+    /// goroutine's frames.
     ///
     /// # Safety
     /// On the stack of a goroutine that has no state, on the state's thread, outside of Python.
@@ -87,7 +89,8 @@ impl State {
         unsafe { interpreter::reset(self.ts) };
     }
 
-    /// Has the goroutine, or another that runs on its thread meanwhile, call the handlers of signals soon.
+    /// Has the goroutine, or another that runs on its thread meanwhile, call the handlers of
+    /// signals soon.
     pub fn interrupt(&self, _py: Python<'_>) {
         // SAFETY: attached; the thread, which has the state, never ends.
         unsafe { interpreter::interrupt(self.ts) };
@@ -111,7 +114,8 @@ impl State {
         unsafe { gosched_frames_let_go((&raw const self.frames).cast_mut()) };
     }
 
-    /// The stack of the goroutine, in the form that `stack` has. Then lets the goroutine into Python again.
+    /// The stack of the goroutine, in the form that `stack` has. Then lets the goroutine into
+    /// Python again.
     ///
     /// # Safety
     /// `hold` gave true.
@@ -130,7 +134,7 @@ pub fn of_thread(interp: *mut ffi::PyInterpreterState) -> *mut ffi::PyThreadStat
     unsafe { gosched_thread_state(interp) }
 }
 
-/// Whether objects wait for this thread, as only it can free them.
+/// Whether objects wait for the thread of this state, which alone can free them.
 ///
 /// # Safety
 /// The state of a thread that never ends.
@@ -148,8 +152,9 @@ pub unsafe fn settle(ts: *mut ffi::PyThreadState) {
     unsafe { gosched_settle(ts) };
 }
 
-/// The stack of what runs on another thread while `running`, which only that thread changes, is `expected`: a list of
-/// pairs of code and index of the instruction, innermost first. None: `running` is something else by now.
+/// The stack of what runs on another thread while `running`, which only that thread changes, is
+/// `expected`: a list of pairs of code and index of the instruction, innermost first. None:
+/// `running` is something else by now.
 pub fn stack<T>(
     py: Python<'_>,
     ts: *mut ffi::PyThreadState,

@@ -37,8 +37,8 @@ impl Worker {
         }
     }
 
-    /// For other threads: whether objects wait for this thread, which alone can free them, while no goroutine runs
-    /// Python code there.
+    /// For other threads: whether objects wait for this thread, which alone can free them, while no
+    /// goroutine runs Python code there.
     pub fn must_settle(&self) -> bool {
         let state = self.state.load(Ordering::Relaxed);
         // SAFETY: the state of a thread that never ends.
@@ -63,8 +63,8 @@ impl Worker {
         unsafe { self.asked.acquire(GS_FOREVER) == 0 }
     }
 
-    /// For other threads: the stack of the goroutine `g` that runs there, as `state::stack` gives it; None: `g` doesn't
-    /// run there any more.
+    /// For other threads: the stack of the goroutine `g` that runs there, as `state::stack` gives
+    /// it; None: `g` doesn't run there any more.
     pub fn stack(&self, py: Python<'_>, g: &Goroutine) -> PyResult<Py<PyAny>> {
         state::stack(py, self.state.load(Ordering::Relaxed), self.place_of_current(), g)
     }
@@ -98,7 +98,8 @@ thread_local! {
     };
 }
 
-/// The thread that was registered last; a list leads from there to the first thread. No thread is ever taken out.
+/// The thread that was registered last; a list leads from there to the first thread. No thread is
+/// ever taken out.
 static NEWEST: AtomicPtr<Worker> = AtomicPtr::new(ptr::null_mut());
 
 /// The calling thread, if it runs goroutines.
@@ -127,7 +128,8 @@ pub fn all() -> Vec<&'static Worker> {
     all
 }
 
-/// The calling thread, which is attached to Python with its own state, runs goroutines from here on.
+/// The calling thread, which is attached to Python with its own state, runs goroutines from here
+/// on.
 pub fn register(ts: *mut ffi::PyThreadState) {
     let worker: &Worker = Box::leak(Box::new(Worker::new()));
     worker.state.store(ts, Ordering::Relaxed);
@@ -176,7 +178,8 @@ pub fn forked() {
 /// The state of the calling thread, which runs goroutines. Null: no memory for one.
 pub fn thread_state() -> *mut ffi::PyThreadState {
     let mine = || MINE.with(|mine| mine.state.get());
-    // A thread that another user of the library has made run goroutines may have joined a group of ours.
+    // A thread that another user of the library has made run goroutines may have joined a group of
+    // ours.
     if mine().is_null() && !prepare() { ptr::null_mut() } else { mine() }
 }
 
@@ -191,7 +194,8 @@ pub fn frames_here() -> *mut Frames {
     MINE.with(|mine| mine.frames.get())
 }
 
-/// Takes the frames of the goroutine that is in Python on the calling thread and leaves. `None`: no goroutine is.
+/// Takes the frames of the goroutine that is in Python on the calling thread and leaves. `None`: no
+/// goroutine is.
 #[inline(always)]
 pub fn take_frames() -> Option<*mut Frames> {
     MINE.with(|mine| {

@@ -50,8 +50,8 @@ pub unsafe fn adopt(state: &mut State) {
     unsafe { state.adopt() };
 }
 
-/// Enters Python at the beginning of a goroutine, with the identity `ident`. `is_usual`: its stack has the usual size.
-/// False: no memory.
+/// Enters Python at the beginning of a goroutine, with the identity `ident`. `is_usual`: its stack
+/// has the usual size. False: no memory.
 ///
 /// # Safety
 /// On the stack of a goroutine that has no state, outside of Python.

@@ -9,7 +9,8 @@ use std::ptr;
 /// How long `leave_python` waits for a goroutine that computes on the worker thread, in ns.
 const PATIENCE: i64 = 1_000_000_000;
 
-/// For a goroutine that has just entered Python. No door can have been closed meanwhile: it has the GIL.
+/// For a goroutine that has just entered Python. No door can have been closed meanwhile: it has the
+/// GIL.
 #[inline(always)]
 pub fn entered() {}
 
@@ -17,7 +18,8 @@ pub fn entered() {}
 #[inline(always)]
 pub fn open(_py: Python<'_>) {}
 
-/// At the end of the program: there is no door to be closed, as a goroutine must get the GIL to enter Python.
+/// At the end of the program: there is no door to be closed, as a goroutine must get the GIL to
+/// enter Python.
 pub fn close(_py: Python<'_>) {}
 
 /// Waits until the thread that runs goroutines has left Python. It doesn't enter it again.

@@ -5,7 +5,8 @@ use crate::goroutine::list;
 use crate::goroutine::object::Goroutine;
 use pyo3::prelude::*;
 
-/// The frame that a goroutine is in. `None`: it isn't running, or belongs to the parent of this process.
+/// The frame that a goroutine is in. `None`: it isn't running, or belongs to the parent of this
+/// process.
 pub fn frame(py: Python<'_>, g: &Goroutine) -> PyResult<Option<Py<PyAny>>> {
     if g.is_lost() {
         return Ok(None);

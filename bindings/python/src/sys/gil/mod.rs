@@ -1,4 +1,5 @@
-//! For a Python with a GIL: one thread runs goroutines of Python, and each goroutine has a thread state.
+//! For a Python with a GIL: one thread runs goroutines of Python, and each goroutine has a thread
+//! state.
 
 pub mod attach;
 pub mod closing;

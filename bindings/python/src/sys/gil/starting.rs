@@ -8,7 +8,8 @@ use std::ptr;
 /// In the place of the first thread's number while the thread begins.
 const STARTING: usize = 1;
 
-/// The calling thread starts the first one. It has the GIL until `announce`, so no other thread does.
+/// The calling thread starts the first one. It has the GIL until `announce`, so no other thread
+/// does.
 pub struct Starting;
 
 impl Starting {
@@ -17,7 +18,8 @@ impl Starting {
         Starting
     }
 
-    /// From here on the thread may give the GIL back: other threads take it that there is a first thread.
+    /// From here on the thread may give the GIL back: other threads take it that there is a first
+    /// thread.
     pub fn announce(&self) {
         first::set_thread(STARTING);
     }
@@ -28,7 +30,8 @@ pub fn attached() {
     first::set_thread(first::this_thread());
 }
 
-/// Prepares the calling thread, which was made for goroutines: it needs no thread state. False: no memory.
+/// Prepares the calling thread, which was made for goroutines: it needs no thread state. False: no
+/// memory.
 pub fn prepare() -> bool {
     true
 }

@@ -31,7 +31,7 @@ static int are_threads;
 
 void gosched_state_are_threads(void) { are_threads = 1; }
 
-/* The state is that of the goroutine with this identity; 0: of none. */
+/* Says that the state is that of the goroutine with this identity; 0: of no goroutine. */
 void gosched_state_identify(PyThreadState *ts, unsigned long ident)
 {
     if (are_threads)

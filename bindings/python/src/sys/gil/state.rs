@@ -18,7 +18,8 @@ unsafe extern "C" {
     fn PyThreadState_GetFrame(ts: *mut ffi::PyThreadState) -> *mut ffi::PyObject;
 }
 
-/// Thread states of goroutines that have ended, for the next ones. They keep the memory of their frames.
+/// Thread states of goroutines that have ended, for the next ones. They keep the memory of their
+/// frames.
 static FREE: Shared<Vec<*mut ffi::PyThreadState>> = Shared::new(Vec::new());
 
 /// How many states `FREE` keeps at most.
@@ -44,8 +45,9 @@ impl State {
         self.ts = unsafe { ffi::PyThreadState_Get() };
     }
 
-    /// Enters Python at the beginning of a goroutine with the identity `ident`. `is_usual`: its stack has the usual size,
-    /// so it may take a state that another such goroutine has left. False: no memory.
+    /// Enters Python at the beginning of a goroutine with the identity `ident`. `is_usual`: its
+    /// stack has the usual size, so it may take a state that another such goroutine has left.
+    /// False: no memory.
     ///
     /// # Safety
     /// On the stack of a goroutine that has no state, without the GIL.
@@ -109,7 +111,8 @@ impl State {
         unsafe { interpreter::interrupt(self.ts) };
     }
 
-    /// Gives the state the goroutine's identity: for a goroutine that has begun before `are_threads` was called.
+    /// Gives the state the goroutine's identity: for a goroutine that has begun before
+    /// `are_threads` was called.
     ///
     /// # Safety
     /// The goroutine has not ended.
