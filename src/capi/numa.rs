@@ -4,7 +4,7 @@ use super::EINVAL;
 use crate::numa::{self, Policy};
 use crate::sched::take::boundary::Entered;
 use crate::sched::types::m;
-use crate::sched::types::runtime::{Inside, Runtime, rt};
+use crate::sched::types::runtime::{Guest, Runtime, rt};
 use core::ffi::{c_int, c_void};
 use core::ptr;
 
@@ -23,7 +23,7 @@ fn try_with<R>(f: impl FnOnce(&Runtime) -> R) -> Result<R, c_int> {
     let _entered = Entered::new();
     let _inside = match m::current() {
         Some(_) => None,
-        None => Some(Inside::enter()?),
+        None => Some(Guest::enter()?),
     };
     Ok(f(rt()))
 }

@@ -5,7 +5,7 @@ use crate::sched::inspect::stats::{self, Stats};
 use crate::sched::take::boundary::Entered;
 use crate::sched::types::m;
 use crate::sched::types::p::RUN_WAITS;
-use crate::sched::types::runtime::Inside;
+use crate::sched::types::runtime::Guest;
 use core::ffi::c_int;
 
 /// Counters since the start of the runtime. Set size to sizeof(gs_stats) first. Fields may be added
@@ -89,7 +89,7 @@ impl gs_stats {
 /// `out` is null, or writable for as many bytes as its first word says.
 unsafe fn give(out: *mut gs_stats, read: impl FnOnce() -> Option<Stats>) -> c_int {
     let _entered = Entered::new();
-    let _inside = m::current().is_none().then(Inside::enter_if_there);
+    let _inside = m::current().is_none().then(Guest::enter_if_there);
     // SAFETY: `out` is null, or writable for as many bytes as its first word says.
     unsafe { sized::write(out, || read().map(gs_stats::of)) }
 }
@@ -123,7 +123,7 @@ pub unsafe extern "C" fn gs_stats_node(node: c_int, out: *mut gs_stats) -> c_int
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_stats_steals(node: c_int, from: c_int) -> i64 {
     let _entered = Entered::new();
-    let _inside = m::current().is_none().then(Inside::enter_if_there);
+    let _inside = m::current().is_none().then(Guest::enter_if_there);
     let read = || stats::read_steals(usize::try_from(node).ok()?, usize::try_from(from).ok()?);
     read().map_or(i64::from(EINVAL), |n| n as i64)
 }

@@ -8,7 +8,7 @@ use crate::os::{process, thread, time};
 use crate::sched::lifecycle::{embed, lock_thread};
 use crate::sched::take::boundary::Entered;
 use crate::sched::take::{blocking, call, world};
-use crate::sched::types::runtime::{Inside, rt};
+use crate::sched::types::runtime::{Guest, rt};
 use core::ffi::{c_int, c_long, c_void};
 use core::mem::MaybeUninit;
 use libc::{pid_t, siginfo_t, sigset_t};
@@ -181,7 +181,7 @@ pub extern "C" fn gs_gomaxprocs(n: c_int) -> c_int {
     if n > 0 && embed::has_stopped() {
         return -libc::EDEADLK;
     }
-    match Inside::enter_from_outside() {
+    match Guest::enter_or_start() {
         Ok(_inside) => world::gomaxprocs(n),
         Err(e) => e,
     }
@@ -196,7 +196,7 @@ pub extern "C" fn gs_gomaxprocs(n: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_set_max_threads(n: c_int) -> c_int {
     let _entered = Entered::new();
-    match Inside::enter_from_outside() {
+    match Guest::enter_or_start() {
         Ok(_inside) => {
             let before = rt().set_max_threads(n);
             lock_thread::limit_changed();

@@ -205,7 +205,7 @@ impl Copies {
 pub static SEARCHING: AtomicUsize = AtomicUsize::new(0);
 
 /// How long a search waits before it checks again whether another thread still forks, in ns.
-pub const FORK_RETRY: i64 = 50_000;
+pub const SEARCH_RETRY: i64 = 50_000;
 
 /// While this lives no other thread forks.
 pub struct Searching(());
@@ -220,7 +220,7 @@ impl Searching {
                 return Searching(());
             }
             SEARCHING.fetch_sub(1, Ordering::SeqCst);
-            time::sleep(FORK_RETRY);
+            time::sleep(SEARCH_RETRY);
         }
     }
 }
@@ -345,10 +345,10 @@ pub struct ThreadCopies {
     /// While the thread has this generation it has used no copy. [`NEVER`]: the thread has used a copy, or may use a
     /// copy without getting another generation.
     pub without: Cell<usize>,
-    /// While the thread has this generation, and `watched` has these bits, there is no exception that a switch must
+    /// While the thread has this generation, and `probed` has these bits, there is no exception that a switch must
     /// take along. [`NEVER`]: more must be checked.
     pub generation: Cell<usize>,
-    pub watched: Cell<*const Globals>,
+    pub probed: Cell<*const Globals>,
     pub bits: Cell<usize>,
     /// The generation for which `places` holds.
     pub known: Cell<usize>,
@@ -364,7 +364,7 @@ impl ThreadCopies {
         ThreadCopies {
             without: Cell::new(NEVER),
             generation: Cell::new(NEVER),
-            watched: Cell::new(&raw const NOTHING),
+            probed: Cell::new(&raw const NOTHING),
             bits: Cell::new(0),
             known: Cell::new(NEVER),
             places: UnsafeCell::default(),
@@ -383,7 +383,7 @@ impl ThreadCopies {
         }
         generation == self.generation.get()
             // SAFETY: `NOTHING`, or the thread's own words, which stay while its generation is unchanged.
-            && unsafe { self.watched.get().read() }.bits() == self.bits.get()
+            && unsafe { self.probed.get().read() }.bits() == self.bits.get()
     }
 
     #[allow(clippy::mut_from_ref, reason = "only the M's own thread calls this")]
@@ -395,14 +395,14 @@ impl ThreadCopies {
     pub fn know(&self, generation: usize, places: Vec<CopyPlace>) {
         self.known.set(generation);
         *self.places() = places;
-        self.watch();
+        self.probe();
     }
 
     /// Sets what [`ThreadCopies::is_clean`] compares.
-    pub fn watch(&self) {
+    pub fn probe(&self) {
         let known = self.known.get();
         let nothing = &raw const NOTHING;
-        let (without, generation, watched, bits) = match self.places()[..] {
+        let (without, generation, probed, bits) = match self.places()[..] {
             [] => (known, NEVER, nothing, 0),
             [p] if !p.at.is_null() => (NEVER, known, p.at.cast_const(), 0),
             [p] if !p.slot.is_null() => (NEVER, known, p.slot.cast(), TlsSlot::NO_BLOCK),
@@ -412,7 +412,7 @@ impl ThreadCopies {
         };
         self.without.set(without);
         self.generation.set(generation);
-        self.watched.set(watched);
+        self.probed.set(probed);
         self.bits.set(bits);
     }
 
@@ -431,7 +431,7 @@ impl ThreadCopies {
         }
         let all = self.places().iter_mut().all(CopyPlace::is_found);
         if self.places().iter().filter(|p| p.at.is_null()).count() != unused {
-            self.watch();
+            self.probe();
         }
         all
     }

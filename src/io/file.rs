@@ -2,7 +2,7 @@
 //! instance it is. `README.md` states the protocol.
 
 use super::known::Known;
-use super::want::{EventCounts, SIDES, Side, Want, class_of, watched_by};
+use super::want::{EventCounts, SIDES, Side, Want, class_of, epoll_events_of};
 use crate::atomic::RelaxedCell;
 use crate::os::bell::Bell;
 use crate::os::epoll::{self, EDGE, ERR, HUP, IN, OUT, PRI, RDHUP};
@@ -14,7 +14,7 @@ use crate::sched::take::call;
 use crate::sched::types::p::{PRef, PStatus};
 use crate::sched::types::runtime::Runtime;
 use crate::sched::types::waiter::{Claimed, WaitQueue, Waiter};
-use crate::sched::wait::netpoll::{self, Found};
+use crate::sched::wait::netpoll::{self, Events};
 use crate::word;
 use core::cell::Cell;
 use core::ptr;
@@ -361,7 +361,7 @@ impl File {
 
     /// An event of the file with this registration: wakes the first taker of each side, and every
     /// watcher that it concerns.
-    pub fn event(&self, registration: u32, events: u32, found: &mut Found) {
+    pub fn event(&self, registration: u32, events: u32, found: &mut Events) {
         // SAFETY: popped, so this thread has claimed it; plain threads are in no queue.
         let mut add = |w: &Waiter| found.add(unsafe { Waiter::goroutine(w) }, class_of(w));
         self.lock.with(|| {
@@ -380,7 +380,7 @@ impl File {
                 self.note_event(side);
                 self.takers[side as usize].pop().into_iter().for_each(&mut add);
             }
-            self.watchers.pop_each(|w| watched_by(w) & events != 0, &mut add);
+            self.watchers.pop_each(|w| epoll_events_of(w) & events != 0, &mut add);
         });
     }
 

@@ -3,7 +3,7 @@
 use super::{bell, file, table};
 use crate::os::time;
 use crate::sched::types::runtime::rt;
-use crate::sched::wait::netpoll::{self, FileHooks, Found};
+use crate::sched::wait::netpoll::{self, Events, FileHooks};
 
 static HOOKS: FileHooks =
     FileHooks { event, verify, is_to_verify: file::is_any_to_be_verified, ended: bell::close_free };
@@ -13,7 +13,7 @@ pub fn set() {
     netpoll::set_hooks(&HOOKS);
 }
 
-fn event(data: u64, events: u32, found: &mut Found) {
+fn event(data: u64, events: u32, found: &mut Events) {
     if let Some(file) = table::known(data as u32 as i32) {
         file.event((data >> 32) as u32, events, found);
     }

@@ -32,7 +32,7 @@ pub struct Want {
     /// wakes only one: if it finds nothing, the others would find nothing either. Not 0: the waiter
     /// is a watcher, which tries again after each of these epoll events, whatever the other waiters
     /// do.
-    pub watched: u32,
+    pub epoll_events: u32,
     /// Result of a waiting call once the file is shut down for reading (shutdown(2)) and nothing is
     /// left in it. (A system call that doesn't wait still returns `-EAGAIN` on datagram sockets and
     /// listening Unix sockets.) None: the shutdown doesn't end the call.
@@ -45,7 +45,7 @@ impl Want {
         class: EventClass::Read,
         events: libc::POLLIN | libc::POLLRDHUP,
         room: 0,
-        watched: 0,
+        epoll_events: 0,
         when_shut: Some(0),
     };
     pub const WRITE: Want = Want {
@@ -53,19 +53,19 @@ impl Want {
         class: EventClass::Write,
         events: libc::POLLOUT,
         room: 0,
-        watched: 0,
+        epoll_events: 0,
         when_shut: None,
     };
     pub const ACCEPT: Want =
         Want { class: EventClass::Accept, when_shut: Some(EINVAL), ..Want::READ };
     /// For the end of an attempt to connect.
-    pub const CONNECT: Want = Want { watched: OUT | ERR | HUP, ..Want::WRITE };
+    pub const CONNECT: Want = Want { epoll_events: OUT | ERR | HUP, ..Want::WRITE };
     /// For a message to an address: another writer's success says nothing about it.
     pub const SEND_TO: Want = Want::CONNECT;
 
-    /// Whether a waiter that wants this is a taker: see [`Want::watched`].
+    /// Whether a waiter that wants this is a taker: see [`Want::epoll_events`].
     pub fn is_taker(&self) -> bool {
-        self.watched == 0
+        self.epoll_events == 0
     }
 
     /// For a read that takes the data that it gives.
@@ -103,8 +103,8 @@ impl Want {
             _ => (Side::Read, EventClass::Read),
         };
         // Every waiter tries again after an error.
-        let watched = read | write | ERR | HUP;
-        Want { side, class, events, room: 0, watched, when_shut: None }
+        let epoll_events = read | write | ERR | HUP;
+        Want { side, class, events, room: 0, epoll_events, when_shut: None }
     }
 }
 
@@ -117,7 +117,7 @@ pub fn tag_of(want: &Want) -> u64 {
         EventClass::Write => 1,
         EventClass::Accept => 2,
     };
-    u64::from(want.watched) << WATCHED | class
+    u64::from(want.epoll_events) << WATCHED | class
 }
 
 pub fn class_of(waiter: &Waiter) -> EventClass {
@@ -128,6 +128,6 @@ pub fn class_of(waiter: &Waiter) -> EventClass {
     }
 }
 
-pub fn watched_by(waiter: &Waiter) -> u32 {
+pub fn epoll_events_of(waiter: &Waiter) -> u32 {
     (waiter.tag.get() >> WATCHED) as u32
 }

@@ -2,7 +2,7 @@
 
 use crate::os::time;
 use crate::sched::run::park::{FOREVER, sleep_to};
-use crate::sched::types::runtime::Inside;
+use crate::sched::types::runtime::Guest;
 use crate::sched::types::task::GoFn;
 use crate::sched::types::waiter::{Cause, Why};
 
@@ -42,9 +42,9 @@ fn park_until(deadline: i64) -> i32 {
 }
 
 /// Calls `f` with this thread inside the runtime, which is started if need be. Fails as
-/// [`Inside::enter`].
+/// [`Guest::enter`].
 fn inside<R>(f: impl FnOnce() -> R) -> Result<R, i32> {
-    let _inside = Inside::enter_from_outside()?;
+    let _inside = Guest::enter_or_start()?;
     Ok(f())
 }
 
@@ -60,7 +60,7 @@ pub fn after_func(ns: i64, f: GoFn, arg: *mut c_void) -> Result<*const Timer, i3
 }
 
 /// A timer that fires after `ns`, and then each `period` ns (0: once). `-ENOMEM`, or what
-/// [`Inside::enter`] fails with.
+/// [`Guest::enter`] fails with.
 pub fn start(ns: i64, period: i64, fire: Fire, data: [usize; 2]) -> Result<*const Timer, i32> {
     begin(Timer::new(fire, data), ns, period)
 }

@@ -36,7 +36,7 @@ pub fn read() -> Stats {
     let of_nodes = (0..rt.nodes.len()).map(|n| of_node(rt, n));
     let mut all = of_nodes.fold(Stats::default(), Stats::plus);
     all.goroutines = rt.goroutines() as u64;
-    all.created += rt.created_outside.load(Ordering::Relaxed);
+    all.created += rt.created_without_p.load(Ordering::Relaxed);
     all.threads = rt.threads() as u64;
     all.switches = rt.switches();
     all
@@ -56,7 +56,7 @@ pub fn read_steals(node: usize, from: usize) -> Option<u64> {
 
 fn of_node(rt: &Runtime, node: usize) -> Stats {
     let queues = &rt.nodes[node];
-    let waiting = [&queues.runq, &queues.high, &queues.low, &queues.idle, &queues.preempted];
+    let waiting = [&queues.runq, &queues.high, &queues.low, &queues.idle_class, &queues.preempted];
     let mut sum =
         Stats { goroutines: waiting.iter().map(|q| q.len() as u64).sum(), ..Stats::default() };
     sum.goroutines += queues.placed() as u64;

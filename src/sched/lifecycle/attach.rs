@@ -16,7 +16,7 @@ use crate::sched::take::boundary;
 use crate::sched::types::attachment::{Attachment, G0_STACK};
 use crate::sched::types::g::{GRef, Status, flags};
 use crate::sched::types::m::{self, MRef};
-use crate::sched::types::runtime::Inside;
+use crate::sched::types::runtime::Guest;
 use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::Ordering;
@@ -29,7 +29,7 @@ pub fn attach(chosen: u32) -> i32 {
     }
     let _errno = KeepErrno::new();
     // A runtime that is made looks for the sanitizer.
-    if let Err(e) = Inside::enter() {
+    if let Err(e) = Guest::enter() {
         return e;
     }
     if sanitizer::is_on() || cfg!(gosched_tsan) {

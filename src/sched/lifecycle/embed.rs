@@ -8,7 +8,7 @@ use crate::sched::run::park::{Block, sleep_until};
 use crate::sched::take::{boundary, handler, preempt, registers, world};
 use crate::sched::types::g::{G, GRef, Status, flags};
 use crate::sched::types::m::{self, MRef, OUTSIDE};
-use crate::sched::types::runtime::{Inside, Visit, rt, try_rt};
+use crate::sched::types::runtime::{Guest, Visit, rt, try_rt};
 use crate::sched::types::task::Newborn;
 use crate::sched::types::waiter::{Parker, Why};
 use core::ffi::{c_char, c_void};
@@ -87,12 +87,12 @@ pub fn has_stopped() -> bool {
 }
 
 /// Stops all goroutines but the caller. `-EDEADLK`: the caller has stopped the world already. Fails as
-/// [`Inside::enter`] too.
+/// [`Guest::enter`] too.
 pub fn stop() -> i32 {
     if has_stopped() {
         return -libc::EDEADLK;
     }
-    match Inside::enter_from_outside() {
+    match Guest::enter_or_start() {
         // Until `start`: a runtime whose world is stopped is not ended.
         Ok(inside) => core::mem::forget(inside),
         Err(e) => return e,
@@ -122,7 +122,7 @@ pub fn start() -> i32 {
     }
     if !has_p {
         // SAFETY: `stop` has forgotten one.
-        drop(unsafe { Inside::again() });
+        drop(unsafe { Guest::again() });
     }
     0
 }
@@ -325,7 +325,7 @@ fn at_rest_on(m: MRef, g: GRef, stack: (usize, usize)) -> (usize, *const c_void)
 pub fn disable_preemption() {
     let Some(m) = m::current() else { return };
     let Some(g) = m::current_g() else { return };
-    // Inside, so that no thread takes the P before it sees that it must not.
+    // Guest, so that no thread takes the P before it sees that it must not.
     let from = boundary::go_inside(m);
     if from == OUTSIDE && g.preempt_off.load(Ordering::Relaxed) == 0 {
         handler::ensure_p_on_thread(m);

@@ -9,7 +9,7 @@ use crate::sched::run::group;
 use crate::sched::services::deadlock;
 use crate::sched::take::{boundary, handler};
 use crate::sched::types::m;
-use crate::sched::types::runtime::{AT_THE_DOOR, CHANGING, INSIDE, LIFE, RUNTIME, Runtime, try_rt};
+use crate::sched::types::runtime::{AT_THE_DOOR, CHANGING, GUESTS, LIFE, RUNTIME, Runtime, try_rt};
 use crate::sched::wait::{netpoll, timers};
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -156,7 +156,7 @@ pub extern "C" fn in_child() {
     SYSMON_ABSTAINS.store(false, Ordering::Relaxed);
     RUNTIME.store(ptr::null_mut(), Ordering::SeqCst);
     CHANGING.store(false, Ordering::SeqCst);
-    INSIDE.forked();
+    GUESTS.forked();
     AT_THE_DOOR.forked();
     deadlock::forget_threads();
     embed::forget_stop();

@@ -34,7 +34,7 @@ use crate::sched::types::blocked::{self, Counted};
 use crate::sched::types::m;
 use crate::sched::types::node::Node;
 use crate::sched::types::runtime::{
-    CHANGING, INSIDE, Inside, LIFE, Ms, NUMBER, RUNTIME, Runtime, SHORTEST_THEFT, ends, rt, try_rt,
+    CHANGING, GUESTS, Guest, LIFE, Ms, NUMBER, RUNTIME, Runtime, SHORTEST_THEFT, ends, rt, try_rt,
 };
 use crate::sched::types::slots::Slots;
 use crate::sched::wait::netpoll;
@@ -44,12 +44,12 @@ use core::sync::atomic::{
     AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering,
 };
 
-impl Inside {
+impl Guest {
     /// Enters the runtime, and makes it with the defaults if there is none. `-ENOMEM`, `-EAGAIN`: the system gives no
     /// memory or thread for that.
-    pub fn enter() -> Result<Inside, i32> {
+    pub fn enter() -> Result<Guest, i32> {
         loop {
-            if let Some(inside) = Inside::try_enter().or_else(Inside::enter_by_the_door) {
+            if let Some(inside) = Guest::try_enter().or_else(Guest::enter_by_the_door) {
                 return Ok(inside);
             }
             init_default()?;
@@ -57,9 +57,9 @@ impl Inside {
     }
 
     /// Enters for a caller that may be a goroutine. `None` for a goroutine, which is inside already. Fails as
-    /// [`Inside::enter`].
-    pub fn enter_from_outside() -> Result<Option<Inside>, i32> {
-        if m::with_p().is_some() { Ok(None) } else { Inside::enter().map(Some) }
+    /// [`Guest::enter`].
+    pub fn enter_or_start() -> Result<Option<Guest>, i32> {
+        if m::with_p().is_some() { Ok(None) } else { Guest::enter().map(Some) }
     }
 }
 
@@ -115,7 +115,7 @@ pub fn init_with(resolve: impl FnOnce() -> Result<Config, i32>) -> Result<(), i3
             return Err(-libc::ENOMEM);
         }
         let rt = Box::into_raw(Box::new(Runtime::new(config, copies)));
-        // SeqCst: pairs with `Inside::try_enter`. A thread that counted itself before, and found `CHANGING` not set, must
+        // SeqCst: pairs with `Guest::try_enter`. A thread that counted itself before, and found `CHANGING` not set, must
         // not find this runtime before it is whole.
         CHANGING.store(true, Ordering::SeqCst);
         wait_until_none_is_inside();
@@ -136,7 +136,7 @@ pub fn init_with(resolve: impl FnOnce() -> Result<Config, i32>) -> Result<(), i3
 /// With `CHANGING` set, without a runtime: the threads that are inside find no runtime, and leave at once.
 fn wait_until_none_is_inside() {
     let mut round = 0;
-    while !INSIDE.is_zero() {
+    while !GUESTS.is_zero() {
         backoff(round);
         round += 1;
     }
@@ -154,7 +154,7 @@ pub fn shutdown(deadline: i64) -> i32 {
     let _no_cancel = NoCancel::new();
     let mut round = 0;
     loop {
-        match try_to_claim(&mut round, deadline) {
+        match try_to_begin_end(&mut round, deadline) {
             Ok(Attempt::Claimed(rt)) => {
                 end(rt);
                 return 0;
@@ -177,11 +177,11 @@ enum Attempt {
 }
 
 /// Waits until every goroutine has ended and every plain thread has left, and claims the runtime's end.
-fn try_to_claim(round: &mut u32, deadline: i64) -> Result<Attempt, i32> {
+fn try_to_begin_end(round: &mut u32, deadline: i64) -> Result<Attempt, i32> {
     if CHANGING.load(Ordering::SeqCst) || !IN_THREAD_HOOKS.is_zero() {
         return wait_briefly(round, deadline).map(|()| Attempt::Again);
     }
-    let Some(inside) = Inside::try_enter() else {
+    let Some(inside) = Guest::try_enter() else {
         return Ok(if try_rt().is_none() { Attempt::NoRuntime } else { Attempt::Again });
     };
     let e = rt().wait_for_goroutines(deadline);
@@ -189,21 +189,21 @@ fn try_to_claim(round: &mut u32, deadline: i64) -> Result<Attempt, i32> {
     if e != 0 {
         return Err(e);
     }
-    Inside::let_in();
+    Guest::let_in();
     LIFE.lock();
     // SAFETY: locked above.
     unsafe {
-        let attempt = claim(deadline);
+        let attempt = begin_end(deadline);
         LIFE.unlock();
         attempt
     }
 }
 
-/// The last part of [`try_to_claim`].
+/// The last part of [`try_to_begin_end`].
 ///
 /// # Safety
 /// The caller holds `LIFE`.
-unsafe fn claim(deadline: i64) -> Result<Attempt, i32> {
+unsafe fn begin_end(deadline: i64) -> Result<Attempt, i32> {
     let Some(rt) = try_rt() else { return Ok(Attempt::NoRuntime) };
     // The shutdown that has set `CHANGING` gives `LIFE` up while it waits, so another shutdown may come here.
     if CHANGING.swap(true, Ordering::SeqCst) {
@@ -331,7 +331,7 @@ impl Runtime {
             warned_thread: AtomicBool::new(false),
             warned_stack: AtomicBool::new(false),
             back_from_call: AtomicBool::new(false),
-            created_outside: AtomicU64::new(0),
+            created_without_p: AtomicU64::new(0),
             next_id: AtomicU64::new(1),
             next_node: AtomicUsize::new(0),
             next_root: AtomicUsize::new(0),
@@ -385,7 +385,7 @@ impl Runtime {
     unsafe fn all_have_left(&self, deadline: i64) -> Result<bool, i32> {
         let mut round = 0;
         while self.goroutines() == 0 && IN_THREAD_HOOKS.is_zero() {
-            if INSIDE.is_zero() && self.runners.load(Ordering::SeqCst) == 0 {
+            if GUESTS.is_zero() && self.runners.load(Ordering::SeqCst) == 0 {
                 return Ok(self.goroutines() == 0);
             }
             // A thread that is inside may be about to fork, which takes the lock. No other

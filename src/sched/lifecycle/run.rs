@@ -12,7 +12,7 @@ use crate::sched::types::attention::TO_G0;
 use crate::sched::types::g::GRef;
 use crate::sched::types::m::{self, MRef};
 use crate::sched::types::node;
-use crate::sched::types::runtime::{Inside, rt};
+use crate::sched::types::runtime::{Guest, rt};
 use crate::sched::types::task::{GoFn, Task};
 use core::ffi::c_void;
 use core::sync::atomic::{Ordering, fence};
@@ -34,7 +34,7 @@ pub fn run_root(create: impl FnOnce(MRef) -> Result<GRef, i32>) -> i32 {
     }
     let _errno = KeepErrno::new();
     let _no_cancel = NoCancel::new();
-    let inside = match Inside::enter() {
+    let inside = match Guest::enter() {
         Ok(inside) => inside,
         Err(e) => return e,
     };
@@ -71,7 +71,7 @@ pub fn run_root(create: impl FnOnce(MRef) -> Result<GRef, i32>) -> i32 {
         }
         None => ready::push_global(Task::goroutine(root), node::priority::NORMAL),
     }
-    // Release: pairs with the Acquire of the deadlock watch.
+    // Release: pairs with the Acquire of the deadlock detector.
     m.hold.end();
     drop(inside);
     g0::run(m);

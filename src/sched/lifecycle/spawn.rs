@@ -9,7 +9,7 @@ use crate::sched::types::g::{GRef, Status, flags};
 use crate::sched::types::m::{self, MRef};
 use crate::sched::types::node::priority;
 use crate::sched::types::p::count;
-use crate::sched::types::runtime::{Inside, Runtime, rt};
+use crate::sched::types::runtime::{Guest, Runtime, rt};
 use crate::sched::types::task::{GoFn, Newborn, Task};
 use crate::stack::SizeClass;
 use core::ffi::{CStr, c_void};
@@ -109,14 +109,14 @@ fn fill(n: NonNull<Newborn>, f: GoFn, arg: *mut c_void, pc: usize, creator: u64)
 #[cold]
 #[inline(never)]
 fn spawn_from_outside(f: GoFn, arg: *mut c_void, pc: usize) -> i32 {
-    let _inside = match Inside::enter() {
+    let _inside = match Guest::enter() {
         Ok(inside) => inside,
         Err(e) => return e,
     };
     let rt = rt();
     let Some(n) = stacks::newborn_from_outside(rt, rt.any_node()) else { return -libc::ENOMEM };
     fill(n, f, arg, pc, id_of(m::current_g()));
-    rt.created_outside.fetch_add(1, Ordering::Relaxed);
+    rt.created_without_p.fetch_add(1, Ordering::Relaxed);
     ready::push_global(Task::newborn(n), priority::NORMAL);
     0
 }
@@ -125,7 +125,7 @@ fn spawn_from_outside(f: GoFn, arg: *mut c_void, pc: usize) -> i32 {
 /// caller if it wants one. `-EINVAL`: no such node; `-ENOMEM`.
 pub fn spawn_with(f: GoFn, arg: *mut c_void, pc: usize, options: &Options) -> Result<GRef, i32> {
     let m = m::with_p();
-    let _inside = Inside::enter_from_outside()?;
+    let _inside = Guest::enter_or_start()?;
     let p = m.map(|m| m.p());
     let rt = p.map_or_else(rt, |p| p.rt());
     if options.node.is_some_and(|n| n >= rt.nodes.len()) {
@@ -135,7 +135,7 @@ pub fn spawn_with(f: GoFn, arg: *mut c_void, pc: usize, options: &Options) -> Re
     let g = create(rt, f, arg, pc, options, node)?;
     match p {
         Some(p) => count(&p.created, 1),
-        None => drop(rt.created_outside.fetch_add(1, Ordering::Relaxed)),
+        None => drop(rt.created_without_p.fetch_add(1, Ordering::Relaxed)),
     }
     submit(rt, m, g, options, node);
     Ok(g)
@@ -226,7 +226,7 @@ pub fn create_root(f: GoFn, arg: *mut c_void, pc: usize) -> Result<GRef, i32> {
     let rt = rt();
     let options = Options { flags: flags::ROOT, ..Options::DEFAULT };
     let g = create(rt, f, arg, pc, &options, rt.any_node())?;
-    rt.created_outside.fetch_add(1, Ordering::Relaxed);
+    rt.created_without_p.fetch_add(1, Ordering::Relaxed);
     Ok(g)
 }
 

@@ -4,7 +4,7 @@ use super::spawn;
 use crate::sched::take::boundary::Entered;
 use crate::sched::types::g::{GRef, flags};
 use crate::sched::types::m;
-use crate::sched::types::runtime::Inside;
+use crate::sched::types::runtime::Guest;
 use crate::sched::types::task::GoFn;
 use crate::sched::wait::timers::queue::{After, Timer};
 use core::ffi::c_void;
@@ -26,7 +26,7 @@ unsafe extern "C" fn call(timer: *mut c_void) {
 /// Makes the goroutine of a call that was counted. False: there is no memory, or the runtime is being ended. A shutdown
 /// that has seen no goroutine ends the threads, and waits for none that begins after that.
 fn spawn_call(timer: *const Timer) -> bool {
-    let Some(_inside) = Inside::try_enter() else { return false };
+    let Some(_inside) = Guest::try_enter() else { return false };
     spawn::spawn(call, timer.cast_mut().cast(), 0) == 0
 }
 

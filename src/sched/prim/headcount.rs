@@ -21,7 +21,7 @@ impl Headcount {
         Headcount(AtomicU64::new(0))
     }
 
-    /// Counts one more thread. All operations are SeqCst: see `Inside::try_enter`.
+    /// Counts one more thread. All operations are SeqCst: see `Guest::try_enter`.
     pub fn add(&self) -> Forks {
         Forks(self.0.fetch_add(1, Ordering::SeqCst) >> FORKS)
     }

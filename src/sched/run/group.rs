@@ -10,7 +10,7 @@ use crate::os::locked::Locked;
 use crate::sched::types::g::{GRef, flags};
 use crate::sched::types::m::{M, MRef};
 use crate::sched::types::node::{Node, priority};
-use crate::sched::types::runtime::{Inside, Runtime, rt};
+use crate::sched::types::runtime::{Guest, Runtime, rt};
 use crate::sched::types::task::{Fifo, Task, TaskKind};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use core::{iter, ptr};
@@ -105,7 +105,7 @@ pub fn create(n: usize, runners: usize) -> Option<&'static Group> {
     // SAFETY: in the list until it is freed, and from then on until the runtime ends.
     let group = unsafe { &*group };
     if runners > 0
-        && let Some(_inside) = Inside::try_enter()
+        && let Some(_inside) = Guest::try_enter()
     {
         let rt = rt();
         ALL.with(|_| {
@@ -122,7 +122,7 @@ pub fn create(n: usize, runners: usize) -> Option<&'static Group> {
 /// # Safety
 /// `group` is not used any more after 0.
 pub unsafe fn free(group: *const Group) -> i32 {
-    let inside = Inside::try_enter();
+    let inside = Guest::try_enter();
     let rt = inside.is_some().then(rt);
     let freed = ALL.with(|all| {
         let Some(group) = all.iter().find(|g| ptr::eq(&raw const ***g, group)) else {

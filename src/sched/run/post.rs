@@ -11,7 +11,7 @@ use crate::sched::types::node::Node;
 use crate::sched::types::p::{PRef, PStatus};
 use crate::sched::types::runtime::Runtime;
 use crate::sched::wait::netpoll::{
-    BELL, Found, arm, is_deserted, poll_into_inbox, stop_attending, take_events,
+    BELL, Events, arm, is_deserted, poll_into_inbox, stop_attending, take_events,
 };
 use core::sync::atomic::{Ordering, fence};
 use core::{hint, ptr};
@@ -36,7 +36,7 @@ pub struct Woken {
     pub notified: bool,
     /// Goroutines that events of one P's files have made ready, and that P: the P that the M attends to, or a P that
     /// another M runs.
-    found: Found,
+    found: Events,
     of: Option<PRef>,
     /// P's that had events when no M attended to them. They are not armed any more.
     fired: [u16; FIRED],
@@ -153,7 +153,7 @@ impl<'a> Post<'a> {
 
 impl Woken {
     fn none() -> Woken {
-        Woken { notified: false, found: Found::default(), of: None, fired: [0; FIRED], n: 0 }
+        Woken { notified: false, found: Events::default(), of: None, fired: [0; FIRED], n: 0 }
     }
 
     /// A watcher's sleep that events of this P have ended.
@@ -166,7 +166,7 @@ impl Woken {
 
     /// A sleep that has ended with these goroutines in hand, which events of the P's files have made ready.
     #[cfg(test)]
-    pub fn with_found(of: PRef, found: Found) -> Woken {
+    pub fn with_found(of: PRef, found: Events) -> Woken {
         Woken { found, of: Some(of), ..Woken::none() }
     }
 

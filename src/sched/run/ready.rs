@@ -9,7 +9,7 @@ use crate::sched::types::g::{GRef, Status, flags};
 use crate::sched::types::m::{MRef, with_p};
 use crate::sched::types::node::{Node, priority};
 use crate::sched::types::p::PRef;
-use crate::sched::types::runtime::{Inside, Runtime, rt};
+use crate::sched::types::runtime::{Guest, Runtime, rt};
 use crate::sched::types::task::{Batch, Task, TaskKind};
 use crate::sched::types::waiter::When;
 use core::iter;
@@ -22,7 +22,7 @@ pub fn ready(g: GRef, when: When) {
     g.set_status(Status::Runnable);
     match with_p() {
         Some(m) => ready_here(m, g, when),
-        None => ready_from_outside(g),
+        None => ready_without_p(g),
     }
 }
 
@@ -114,9 +114,9 @@ fn ready_special(m: MRef, g: GRef, when: When) {
 /// seed: S11
 #[cold]
 #[inline(never)]
-fn ready_from_outside(g: GRef) {
+fn ready_without_p(g: GRef) {
     // The runtime stays until the goroutine has ended.
-    let _inside = Inside::enter_if_there();
+    let _inside = Guest::enter_if_there();
     let rt = rt();
     let (mut task, prio) = (Task::goroutine(g), g.priority.get());
     let home = g.last_p.get() as usize;

@@ -47,7 +47,7 @@ pub fn take_share(queue: &Fifo, p: PRef, sharers: usize) -> Option<Task> {
 /// A goroutine of low priority, else of idle priority, from the nearest node that has one.
 pub fn of_low_priority(rt: &Runtime, p: PRef) -> Option<Task> {
     let nodes = || rt.nodes_from(p.node as usize);
-    nodes().find_map(|n| n.low.pop()).or_else(|| nodes().find_map(|n| n.idle.pop()))
+    nodes().find_map(|n| n.low.pop()).or_else(|| nodes().find_map(|n| n.idle_class.pop()))
 }
 
 /// Steals: from the P's of the node, then node by node from global queues and P's. At most half as many M's spin as P's
@@ -162,7 +162,7 @@ fn turns_out_quick(victim: PRef) -> bool {
     if victim.keeps_its_few() {
         return true;
     }
-    let (decisions, took) = watch(victim);
+    let (decisions, took) = observe(victim);
     let queued = victim.private.len().max(1) as i64;
     let is_quick = i64::from(decisions) * STEAL_TIME >= queued * took;
     if is_quick {
@@ -172,7 +172,7 @@ fn turns_out_quick(victim: PRef) -> bool {
 }
 
 /// How many decisions a P makes in a few us, and how many ns these were: the thief that watches may lose its CPU.
-pub fn watch(victim: PRef) -> (u32, i64) {
+pub fn observe(victim: PRef) -> (u32, i64) {
     let tick = victim.tick.load(Ordering::Relaxed);
     let before = time::now();
     loop {
@@ -191,7 +191,7 @@ fn steal_runnext(victim: PRef) -> Option<Task> {
     if word == 0 {
         return None;
     }
-    if watch(victim).0 != 0 {
+    if observe(victim).0 != 0 {
         return None;
     }
     // Acquire: pairs with the Release of the goroutine that set `runnext`.
@@ -233,7 +233,7 @@ fn work_that(rt: &Runtime, private: impl Fn(PRef) -> bool, placed: impl Fn(&Node
             || placed(n)
             || !n.high.is_empty()
             || !n.low.is_empty()
-            || !n.idle.is_empty()
+            || !n.idle_class.is_empty()
             || !n.preempted.is_empty()
     }) || rt.ps().any(|p| {
         (!p.private.is_empty() && private(p))

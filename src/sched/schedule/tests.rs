@@ -25,7 +25,7 @@ use crate::sched::types::node::priority;
 use crate::sched::types::p::{PRef, PStatus, read_clock_next};
 use crate::sched::types::runtime::{Runtime, rt};
 use crate::sched::types::task::{Newborn, Task, TaskKind};
-use crate::sched::wait::netpoll::{self, EventClass, Found};
+use crate::sched::wait::netpoll::{self, EventClass, Events};
 use crate::sched::wait::timers::queue::{After, Fire, Timer};
 use core::ffi::c_void;
 use core::ptr::{self, NonNull};
@@ -850,11 +850,11 @@ fn s11_a_goroutine_that_a_plain_thread_wakes_goes_to_the_p_where_it_last_ran() {
 
 /// Goroutines that are never run, as they came out of files, in the order in which
 /// they run.
-fn order_of(classes: &[EventClass], put: impl FnOnce(&mut Stage, Found)) -> Vec<usize> {
+fn order_of(classes: &[EventClass], put: impl FnOnce(&mut Stage, Events)) -> Vec<usize> {
     unsafe extern "C" fn nothing(_: *mut c_void) {}
     let mut order = Vec::new();
     Stage::set(2, "flat", |s| {
-        let mut found = Found::default();
+        let mut found = Events::default();
         let gs: Vec<GRef> = classes
             .iter()
             .map(|&class| {
@@ -928,7 +928,7 @@ fn n8_writers_run_before_readers_and_those_who_accept_come_last() {
 fn n8_those_who_accept_are_in_the_shared_queue_and_the_others_in_the_private_one() {
     // seed: N8
     let classes = [EventClass::Accept, EventClass::Read, EventClass::Write];
-    let in_queues = |s: &mut Stage, found: Found| {
+    let in_queues = |s: &mut Stage, found: Events| {
         let room = s.p(0).private.room();
         found.into_queues(s.p(0));
         assert_eq!((room - s.p(0).private.room(), room - s.p(0).shared.room()), (2, 1));
@@ -1058,7 +1058,7 @@ fn a_node_that_loses_its_ps_loses_no_task() {
         let p = s.p(0);
         let first = p.of_node();
         assert!(s.rt.nodes.iter().all(|n| n.id == first.id || n.runq.is_empty()));
-        let found = [&first.high, &first.runq, &first.runq, &first.low, &first.idle];
+        let found = [&first.high, &first.runq, &first.runq, &first.low, &first.idle_class];
         assert_eq!(found.map(|q| s.name(q.pop())), [0, 1, 4, 2, 3].map(Some));
         s.rt.set_proc_count(8);
     });

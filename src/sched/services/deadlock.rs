@@ -13,7 +13,7 @@ use crate::sched::types::blocked::{self, BLOCKED_CALLS, BLOCKED_THREADS, BLOCKS,
 use crate::sched::types::g::{G, Status, describe_creator};
 use crate::sched::types::hold::Hold;
 use crate::sched::types::m::M;
-use crate::sched::types::runtime::{Inside, Ms, Runtime, rt};
+use crate::sched::types::runtime::{Guest, Ms, Runtime, rt};
 use crate::sched::wait::netpoll;
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -31,7 +31,7 @@ pub fn hold() {
 pub fn unhold() -> bool {
     let less = HOLDS.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1));
     if less.is_ok()
-        && let Some(_inside) = Inside::try_enter()
+        && let Some(_inside) = Guest::try_enter()
     {
         // sysmon may sleep without a deadline, because there was a hold.
         rt().sysmon.wake();
@@ -52,7 +52,7 @@ const FIRST: i64 = 10_000_000;
 const LAST: i64 = 10_000_000_000;
 
 /// The watch over one period in which all P's are idle.
-pub struct Watch {
+pub struct Detector {
     delay: i64,
     /// The activity when everything seemed dead the first time.
     suspected: Option<Activity>,
@@ -74,10 +74,10 @@ impl Activity {
     }
 }
 
-impl Watch {
-    pub fn new() -> Watch {
+impl Detector {
+    pub fn new() -> Detector {
         let never = Activity { switches: u64::MAX, blocks: u64::MAX };
-        Watch { delay: FIRST, suspected: None, told: never }
+        Detector { delay: FIRST, suspected: None, told: never }
     }
 
     /// A new period begins.

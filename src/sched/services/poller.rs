@@ -7,7 +7,7 @@ use crate::sched::wait::netpoll;
 use core::sync::atomic::Ordering;
 
 /// What sysmon does for the poller, and what it remembers of that.
-pub struct PollerWatch {
+pub struct PollerCheck {
     /// Since when each node lacks a watcher, in ns; 0: it has one.
     lacking: Vec<i64>,
     /// When sysmon verifies next, in ns, and from which file on; 0: a pass begins.
@@ -23,9 +23,9 @@ const VERIFY_EVERY: i64 = 50_000_000;
 const PIECE: i64 = 50_000;
 const PAUSES: i64 = 10;
 
-impl PollerWatch {
-    pub fn new() -> PollerWatch {
-        PollerWatch { lacking: Vec::new(), verify_at: 0, verify_from: 0 }
+impl PollerCheck {
+    pub fn new() -> PollerCheck {
+        PollerCheck { lacking: Vec::new(), verify_at: 0, verify_from: 0 }
     }
 
     /// Polls for nodes without a watcher, and calls a watcher for them. True: a goroutine has become ready.

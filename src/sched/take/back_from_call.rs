@@ -202,7 +202,7 @@ pub fn replace_p(m: MRef) -> bool {
 }
 
 /// On g0, without a P: queues the goroutine where an M with a P finds it. Only then is the M's word `Held`, so the
-/// deadlock watch sees at each moment that the goroutine is on its way.
+/// deadlock detector sees at each moment that the goroutine is on its way.
 ///
 /// # Safety
 /// `g` is the address of a goroutine that the caller owns.

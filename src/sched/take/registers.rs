@@ -66,7 +66,7 @@ pub fn show_all(rt: &Runtime) {
                 return;
             }
             if m.outside.load(Ordering::Acquire) != OUTSIDE {
-                // Inside and without a P, the M's goroutine is on its way to rest, unless it waits in a call of the library.
+                // Guest and without a P, the M's goroutine is on its way to rest, unless it waits in a call of the library.
                 waits |= !m.waits_inside.load(Ordering::Acquire);
                 return;
             }

@@ -1,4 +1,4 @@
-//! How many threads are blocked in this library without a deadline: what the deadlock watch counts.
+//! How many threads are blocked in this library without a deadline: what the deadlock detector counts.
 
 use super::m;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};

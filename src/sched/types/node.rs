@@ -48,7 +48,7 @@ pub struct Node {
     /// Goroutines that are not of normal priority. seed: S10, B8
     pub high: Fifo,
     pub low: Fifo,
-    pub idle: Fifo,
+    pub idle_class: Fifo,
     /// Goroutines that wait in the signal handler, each on a thread of its own.
     pub preempted: Fifo,
     /// The node's CPUs that the process may use. Threads are bound to them unless the topology is synthetic.
@@ -122,7 +122,7 @@ impl Node {
             placed_at: AtomicI64::new(0),
             high: Fifo::new(),
             low: Fifo::new(),
-            idle: Fifo::new(),
+            idle_class: Fifo::new(),
             preempted: Fifo::new(),
             neighbours,
             ps: Ps::new(),
@@ -142,7 +142,7 @@ impl Node {
         match priority {
             priority::HIGH => &self.high,
             priority::LOW => &self.low,
-            priority::IDLE => &self.idle,
+            priority::IDLE => &self.idle_class,
             priority::PREEMPTED => &self.preempted,
             _ => &self.runq,
         }

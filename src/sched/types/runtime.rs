@@ -48,7 +48,7 @@ pub static LIFE: LongLock = LongLock::new();
 pub static CHANGING: AtomicBool = AtomicBool::new(false);
 
 /// Plain threads that use the runtime right now.
-pub static INSIDE: Headcount = Headcount::new();
+pub static GUESTS: Headcount = Headcount::new();
 
 /// Plain threads that wait until `CHANGING` is over.
 pub static AT_THE_DOOR: Headcount = Headcount::new();
@@ -132,7 +132,7 @@ pub struct Runtime {
     /// A goroutine that has returned from a system call may wait in a node's queue.
     pub back_from_call: AtomicBool,
     /// How many goroutines threads without a P have spawned.
-    pub created_outside: AtomicU64,
+    pub created_without_p: AtomicU64,
     /// See [`Runtime::take_ids`].
     pub next_id: AtomicU64,
     /// See [`Runtime::any_node`].
@@ -190,9 +190,9 @@ unsafe impl Send for Ms {}
 /// The runtime. Panics if there is none.
 ///
 /// All code of the rooms runs on an M's thread, on a thread that the runtime joins before it ends (sysmon and its kin),
-/// or on a plain thread that has [`Inside`]. `lifecycle::init::shutdown` takes the runtime away only when no thread of the
+/// or on a plain thread that has [`Guest`]. `lifecycle::init::shutdown` takes the runtime away only when no thread of the
 /// first two kinds is left, and no thread is inside. What the check doesn't find: another thread, which no count
-/// includes, asks while a shutdown runs, and uses the runtime when it has ended. Such a thread takes [`Inside`] or
+/// includes, asks while a shutdown runs, and uses the runtime when it has ended. Such a thread takes [`Guest`] or
 /// [`Visit`], and asks [`try_rt`] where it only looks whether there is a runtime.
 #[inline(always)]
 pub fn rt() -> &'static Runtime {
@@ -243,23 +243,23 @@ pub fn is_number(number: u32) -> bool {
     try_rt().is_some() && NUMBER.load(Ordering::Relaxed) == number
 }
 
-/// Proof that a plain thread is counted in [`INSIDE`]: while it exists the runtime doesn't end.
-pub struct Inside(Forks);
+/// Proof that a plain thread is counted in [`GUESTS`]: while it exists the runtime doesn't end.
+pub struct Guest(Forks);
 
-impl Inside {
-    /// Takes up an `Inside` that was forgotten.
+impl Guest {
+    /// Takes up an `Guest` that was forgotten.
     ///
     /// # Safety
-    /// An `Inside` was forgotten, and this is called once for it.
-    pub unsafe fn again() -> Inside {
-        Inside(INSIDE.forks())
+    /// An `Guest` was forgotten, and this is called once for it.
+    pub unsafe fn again() -> Guest {
+        Guest(GUESTS.forks())
     }
 
-    /// [`Inside::enter`] without making a runtime: `None` if there is none.
+    /// [`Guest::enter`] without making a runtime: `None` if there is none.
     #[must_use]
-    pub fn enter_if_there() -> Option<Inside> {
+    pub fn enter_if_there() -> Option<Guest> {
         loop {
-            if let Some(inside) = Inside::try_enter().or_else(Inside::enter_by_the_door) {
+            if let Some(inside) = Guest::try_enter().or_else(Guest::enter_by_the_door) {
                 return Some(inside);
             }
             if !CHANGING.load(Ordering::SeqCst) && try_rt().is_none() {
@@ -272,7 +272,7 @@ impl Inside {
     /// inside meanwhile, and doesn't enter and leave in a loop: a shutdown waits until no thread is inside, and would
     /// again and again meet a thread that has lost its CPU inside.
     #[must_use]
-    pub fn enter_by_the_door() -> Option<Inside> {
+    pub fn enter_by_the_door() -> Option<Guest> {
         let counted = AT_THE_DOOR.add();
         let mut round = 0;
         // Acquire: pairs with the stores of the thread that makes or ends the runtime.
@@ -280,7 +280,7 @@ impl Inside {
             round += 1;
             spin::backoff(round);
         }
-        let inside = Inside::try_enter();
+        let inside = Guest::try_enter();
         AT_THE_DOOR.take(counted);
         inside
     }
@@ -295,40 +295,40 @@ impl Inside {
         }
     }
 
-    /// [`Inside::enter_if_there`] without waiting: `None` also while the runtime is being ended.
+    /// [`Guest::enter_if_there`] without waiting: `None` also while the runtime is being ended.
     #[must_use]
-    pub fn try_enter() -> Option<Inside> {
-        let inside = Inside(INSIDE.add());
+    pub fn try_enter() -> Option<Guest> {
+        let inside = Guest(GUESTS.add());
         (!CHANGING.load(Ordering::SeqCst) && try_rt().is_some()).then_some(inside)
     }
 }
 
-impl Drop for Inside {
+impl Drop for Guest {
     fn drop(&mut self) {
-        INSIDE.take(self.0);
+        GUESTS.take(self.0);
     }
 }
 
 /// The runtime, for a caller that may be a goroutine or a plain thread. While this value exists the runtime doesn't end.
 pub struct Visit {
     rt: &'static Runtime,
-    _inside: Option<Inside>,
+    _inside: Option<Guest>,
 }
 
 impl Visit {
     /// Waits while a runtime is being made or ended. `None`: there is no runtime.
     #[must_use]
     pub fn begin() -> Option<Visit> {
-        Visit::by(Inside::enter_if_there)
+        Visit::by(Guest::enter_if_there)
     }
 
     /// [`Visit::begin`] without waiting: `None` also while the runtime is being made or ended.
     #[must_use]
     pub fn try_begin() -> Option<Visit> {
-        Visit::by(Inside::try_enter)
+        Visit::by(Guest::try_enter)
     }
 
-    fn by(enter: fn() -> Option<Inside>) -> Option<Visit> {
+    fn by(enter: fn() -> Option<Guest>) -> Option<Visit> {
         // The runtime doesn't end while an M of its own has a P.
         let inside = match m::with_p() {
             Some(_) => None,
@@ -660,7 +660,7 @@ impl Runtime {
         // in `P::count_end`.
         let ended = sum(|p| &p.ended);
         let created =
-            sum(|p| &p.created).wrapping_add(self.created_outside.load(Ordering::Acquire));
+            sum(|p| &p.created).wrapping_add(self.created_without_p.load(Ordering::Acquire));
         created.wrapping_sub(ended) as usize
     }
 

@@ -145,7 +145,7 @@ pub struct Parker {
     pub note: AtomicU32,
     /// Whether it is a thread's. Never changes.
     is_thread: bool,
-    /// For a thread that waits without a deadline: how the deadlock watch counts it.
+    /// For a thread that waits without a deadline: how the deadlock detector counts it.
     pub counted: Cell<Counted>,
     /// The P whose heap has the deadline of the park under way. The commit sets it while the
     /// claim is ARMING; the goroutine reads it after the park.

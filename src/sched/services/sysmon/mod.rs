@@ -9,7 +9,7 @@ use crate::sched::run::requests;
 pub mod state;
 
 use super::deadlock;
-use super::poller::PollerWatch;
+use super::poller::PollerCheck;
 use super::strays::Strays;
 use crate::os::forking::{self, is_forking};
 use crate::os::thread::{self, Turns};
@@ -62,7 +62,7 @@ const TRIM_PAUSE: i64 = 1_000_000;
 
 /// What sysmon remembers of each P.
 #[derive(Clone, Copy)]
-struct WatchedP {
+struct SeenP {
     tick: u32,
     turn: u32,
     syscall_tick: u32,
@@ -83,9 +83,9 @@ struct WatchedP {
     next: i64,
 }
 
-impl WatchedP {
-    fn new(now: i64) -> WatchedP {
-        WatchedP {
+impl SeenP {
+    fn new(now: i64) -> SeenP {
+        SeenP {
             tick: 0,
             turn: 0,
             syscall_tick: 0,
@@ -156,16 +156,16 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
 
 /// What sysmon keeps from one check to the next.
 struct Sysmon {
-    seen: Vec<WatchedP>,
+    seen: Vec<SeenP>,
     /// The number of checks in a row after which there was nothing to do.
     quiet: u32,
     /// The longest sleep until the next check, in ns.
     delay: i64,
     /// Since when all P's are idle, in ns.
     idle_since: Option<i64>,
-    deadlock: deadlock::Watch,
+    deadlock: deadlock::Detector,
     strays: Strays,
-    poller: PollerWatch,
+    poller: PollerCheck,
     trimmer: Trimmer,
 }
 
@@ -176,9 +176,9 @@ impl Sysmon {
             quiet: 0,
             delay: SHORTEST,
             idle_since: None,
-            deadlock: deadlock::Watch::new(),
+            deadlock: deadlock::Detector::new(),
             strays: Strays::new(),
-            poller: PollerWatch::new(),
+            poller: PollerCheck::new(),
             trimmer: Trimmer::new(),
         }
     }
@@ -197,7 +197,7 @@ impl Sysmon {
         let before = decisions(rt);
         let allocates = forking::keep_from_forking();
         if allocates {
-            self.seen.resize(rt.procs(), WatchedP::new(now));
+            self.seen.resize(rt.procs(), SeenP::new(now));
         }
         let gangs = rt.gangs.tick(rt, now);
         let acted = check_all(rt, &mut self.seen, &mut self.strays, now) | rt.aside.retry(rt, now);
@@ -286,7 +286,7 @@ fn sleep_deep(
     rt: &Runtime,
     note: u32,
     before: u32,
-    watch: &mut deadlock::Watch,
+    watch: &mut deadlock::Detector,
     end: Option<i64>,
 ) -> bool {
     let woken = || (rt.idle.ps() as usize) < rt.procs() || rt.sysmon.service.note() != note;
@@ -321,7 +321,7 @@ fn sleep_deep(
 }
 
 /// Checks everything once. True: sysmon had something to do, so the next check comes soon.
-fn check_all(rt: &Runtime, seen: &mut [WatchedP], strays: &mut Strays, now: i64) -> bool {
+fn check_all(rt: &Runtime, seen: &mut [SeenP], strays: &mut Strays, now: i64) -> bool {
     let mut acted = false;
     if rt.ms_wanted.swap(false, Ordering::Acquire) {
         acted |= create_wanted(rt);
@@ -402,17 +402,17 @@ impl Look {
     }
 
     /// Whether the P has switched goroutines since the last look.
-    fn has_switched(&self, seen: &WatchedP) -> bool {
+    fn has_switched(&self, seen: &SeenP) -> bool {
         self.tick != seen.tick
     }
 
     /// Whether the P has switched goroutines, or its goroutine has begun a call.
-    fn has_moved(&self, seen: &WatchedP) -> bool {
+    fn has_moved(&self, seen: &SeenP) -> bool {
         self.has_switched(seen) || self.syscall_tick != seen.syscall_tick
     }
 }
 
-fn check_p(rt: &Runtime, p: PRef, seen: &mut WatchedP, now: i64) -> bool {
+fn check_p(rt: &Runtime, p: PRef, seen: &mut SeenP, now: i64) -> bool {
     let look = Look::at(p, now);
     seen.next = i64::MAX;
     if loan::end_if_long(rt, p, now) {
@@ -433,7 +433,7 @@ fn check_p(rt: &Runtime, p: PRef, seen: &mut WatchedP, now: i64) -> bool {
 }
 
 /// A P that isn't quick any more must not keep its work for itself.
-fn share_if_slow(rt: &Runtime, p: PRef, seen: &mut WatchedP, look: &Look) {
+fn share_if_slow(rt: &Runtime, p: PRef, seen: &mut SeenP, look: &Look) {
     let decisions = i64::from(look.tick.wrapping_sub(seen.tick));
     let is_slow = decisions * steal::STEAL_TIME < look.now - seen.looked;
     if is_slow && look.status == PStatus::Running && !p.private.is_empty() {
@@ -446,7 +446,7 @@ fn share_if_slow(rt: &Runtime, p: PRef, seen: &mut WatchedP, look: &Look) {
 /// Asks the P to end its turn once the turn's time is over. Goroutines that hand over to each other or make short calls
 /// answer at once, so while others wait their turns are short. A goroutine that computes may have to be stopped by a
 /// signal.
-fn ask_at_end_of_turn(rt: &Runtime, p: PRef, seen: &mut WatchedP, look: &Look) {
+fn ask_at_end_of_turn(rt: &Runtime, p: PRef, seen: &mut SeenP, look: &Look) {
     let others_wait =
         || p.queued() > usize::from(look.has_switched(seen)) || steal::work_in_node(p);
     let slice = match look.has_moved(seen) && others_wait() {
@@ -467,23 +467,23 @@ fn ask_at_end_of_turn(rt: &Runtime, p: PRef, seen: &mut WatchedP, look: &Look) {
 
 /// Whether the P's goroutines hand over to each other, and no other task waits for their turn to end. If their turn ended,
 /// an idle P would take one of them, and each hand-over would go from one CPU to another.
-fn hands_over_alone(p: PRef, seen: &WatchedP, look: &Look) -> bool {
+fn hands_over_alone(p: PRef, seen: &SeenP, look: &Look) -> bool {
     look.has_switched(seen) && p.runner().is_some_and(|m| order::nothing_waits(m, p))
 }
 
 /// The P has switched goroutines since the last look, or its goroutine has begun a call. True: something was done.
-fn check_moving(rt: &Runtime, p: PRef, seen: &mut WatchedP, look: &Look) -> bool {
+fn check_moving(rt: &Runtime, p: PRef, seen: &mut SeenP, look: &Look) -> bool {
     let Look { now, status, tick, turn, syscall_tick, known } = *look;
     if known == i64::MAX {
         p.seen_at(now);
     }
-    *seen = WatchedP {
+    *seen = SeenP {
         tick,
         turn,
         syscall_tick,
         slice: seen.slice,
         asked: seen.asked && p.attention.load(Ordering::Relaxed) & attention::SLICE != 0,
-        ..WatchedP::new(now)
+        ..SeenP::new(now)
     };
     match status {
         PStatus::Syscall => {
@@ -501,7 +501,7 @@ fn check_moving(rt: &Runtime, p: PRef, seen: &mut WatchedP, look: &Look) -> bool
 
 /// A goroutine that runs on the P has made a call or switched lately. It is preempted for an event, or for a goroutine
 /// that has returned from a call, only after it has run for a while.
-fn check_running(rt: &Runtime, p: PRef, seen: &mut WatchedP, look: &Look) -> bool {
+fn check_running(rt: &Runtime, p: PRef, seen: &mut SeenP, look: &Look) -> bool {
     let now = look.now;
     if p.next_event() <= now && now - seen.slice >= EVENT_WAITS && !seen.asked {
         seen.asked = true;
@@ -524,7 +524,7 @@ fn check_running(rt: &Runtime, p: PRef, seen: &mut WatchedP, look: &Look) -> boo
 
 /// sysmon sees this call for the first time. It takes the P for other work only if it sees the same call twice. At the
 /// usual distance most calls would be over by then, so the second check comes sooner.
-fn check_call(rt: &Runtime, p: PRef, seen: &mut WatchedP, now: i64) -> bool {
+fn check_call(rt: &Runtime, p: PRef, seen: &mut SeenP, now: i64) -> bool {
     if p.next_event() <= now {
         return retake(rt, p, now - seen.since);
     }
@@ -537,7 +537,7 @@ fn check_call(rt: &Runtime, p: PRef, seen: &mut WatchedP, now: i64) -> bool {
 
 /// Polls the files of a P whose owner doesn't get to it, because its goroutine runs on and on, or because it has too much
 /// to do between two polls.
-fn poll_if_late(p: PRef, seen: &mut WatchedP, now: i64) {
+fn poll_if_late(p: PRef, seen: &mut SeenP, now: i64) {
     if p.poll.is_waited_for() && !p.poll.is_attended() {
         poll_if_due(p, now);
         seen.next = seen.next.min(p.poll.last_poll() + FILES).max(now);
@@ -553,7 +553,7 @@ fn poll_if_due(p: PRef, now: i64) {
 
 /// One goroutine has been on the P since the last check. If others could use the P, sysmon asks the kernel what the
 /// P's thread does, less and less often. True: something was done.
-fn check_unmoved(rt: &Runtime, p: PRef, seen: &mut WatchedP, now: i64) -> bool {
+fn check_unmoved(rt: &Runtime, p: PRef, seen: &mut SeenP, now: i64) -> bool {
     if now - seen.since >= CHECK
         && let Some(m) = p.runner()
     {
@@ -626,7 +626,7 @@ fn take_from_blocked(rt: &Runtime, p: PRef, m: MRef) -> bool {
 /// The P's goroutine computes on, although it was asked to end its turn: sends its thread a signal. True: no signal may
 /// stop the goroutine, because it is an interpreter's (`GS_SPAWN_NOSIGNAL`, in a worker group), so the P was taken from
 /// it instead.
-fn interrupt(rt: &Runtime, p: PRef, seen: &mut WatchedP, now: i64) -> bool {
+fn interrupt(rt: &Runtime, p: PRef, seen: &mut SeenP, now: i64) -> bool {
     let sent = preempt::interrupt(rt, p);
     // After a signal the goroutine answers soon, or must not be preempted.
     seen.check = now + if sent == Sent::NotYet { WAKE_UP } else { AGAIN };

@@ -41,7 +41,7 @@ pub const BELL: u64 = u64::MAX;
 pub struct FileHooks {
     /// An event of a file: the data that the file was added with, and what has happened.
     /// Gives the goroutines that are to run for the event to `found`.
-    pub event: fn(data: u64, events: u32, found: &mut Found),
+    pub event: fn(data: u64, events: u32, found: &mut Events),
     /// Verifies waits for files: see [`verify`].
     pub verify: fn(from: i32, until: i64) -> Option<i32>,
     /// Whether there are waits to verify that the present pass may have left out.
@@ -83,7 +83,7 @@ pub fn ended() {
 
 /// The goroutines that one poll of an instance makes ready.
 #[derive(Default)]
-pub struct Found {
+pub struct Events {
     writes: Batch,
     reads: Batch,
     accepts: Batch,
@@ -97,7 +97,7 @@ pub enum EventClass {
     Accept,
 }
 
-impl Found {
+impl Events {
     /// Takes a goroutine, which the caller owns.
     pub fn add(&mut self, g: GRef, class: EventClass) {
         g.set_status(Status::Runnable);
@@ -202,7 +202,7 @@ fn make_instance(rt: &Runtime, p: PRef) -> Result<(), i32> {
         return Err(e);
     }
     p.poll.instance.publish(fd, bell);
-    // Release: pairs with the Acquire loads of `polls` in `Post::find` and `PollerWatch::check`.
+    // Release: pairs with the Acquire loads of `polls` in `Post::find` and `PollerCheck::check`.
     rt.polls.store(true, Ordering::Release);
     Ok(())
 }
@@ -379,8 +379,8 @@ pub fn poll_into_inbox(of: PRef) -> bool {
 }
 
 /// Waits for events until the deadline (ns; negative: none; 0: it doesn't wait).
-pub fn take_events(of: PRef, deadline: i64) -> Found {
-    let mut found = Found::default();
+pub fn take_events(of: PRef, deadline: i64) -> Events {
+    let mut found = Events::default();
     let epoll = of.poll.epoll();
     if epoll >= 0
         && let Some(hooks) = hooks()

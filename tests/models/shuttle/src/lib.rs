@@ -19,7 +19,7 @@ pub mod atomic;
 pub mod bursts;
 #[path = "../../../../src/chan/mod.rs"]
 pub mod chan;
-#[path = "../../../../../cxx/mod.rs"]
+#[path = "../../../../src/cxx/mod.rs"]
 pub mod cxx;
 pub mod io;
 pub mod machine;

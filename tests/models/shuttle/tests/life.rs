@@ -1,5 +1,5 @@
 //! The start and the end of a runtime: threads start it, end it, enter it with a call and fork, all at once, again and
-//! again. All of it is the library's own code: `init`, `shutdown`, `Inside`, and the handlers of fork.
+//! again. All of it is the library's own code: `init`, `shutdown`, `Guest`, and the handlers of fork.
 //!
 //! To see that the models notice a mistake, take `wait_until_none_is_inside()` out of `init_with`, and run them: a
 //! thread that has found `CHANGING` not set, and only then reads `RUNTIME`, enters a runtime that has no P's yet. The
@@ -13,7 +13,7 @@ use shuttle_models::sched::ext::hooks::Hooks;
 use shuttle_models::sched::lifecycle::init;
 use shuttle_models::sched::prim::config::ConfigRequest;
 use shuttle_models::sched::types::p::PStatus;
-use shuttle_models::sched::types::runtime::{self, AT_THE_DOOR, CHANGING, INSIDE, Inside, NUMBER};
+use shuttle_models::sched::types::runtime::{self, AT_THE_DOOR, CHANGING, GUESTS, Guest, NUMBER};
 use std::ffi::c_void;
 use std::ptr;
 use std::sync::Arc;
@@ -68,7 +68,7 @@ impl Counts {
 }
 
 /// The caller is inside: the runtime is whole, and stays while others go on. Gives its number.
-fn look(_: &Inside) -> u32 {
+fn look(_: &Guest) -> u32 {
     let first = runtime::try_rt().expect("inside there is a runtime");
     let number = first.number;
     for _ in 0..3 {
@@ -87,7 +87,7 @@ fn look(_: &Inside) -> u32 {
 
 /// A call from outside that makes no runtime. Whether there was one.
 fn visit() -> bool {
-    Inside::enter_if_there().is_some_and(|inside| look(&inside) != 0)
+    Guest::enter_if_there().is_some_and(|inside| look(&inside) != 0)
 }
 
 /// A thread that calls again and again.
@@ -99,7 +99,7 @@ fn visit_often(_: &Arc<Counts>) {
 
 /// A call from outside that makes the runtime if need be.
 fn visit_always() {
-    match Inside::enter() {
+    match Guest::enter() {
         Ok(inside) => assert_ne!(look(&inside), 0),
         Err(e) => panic!("no runtime: {e}"),
     }
@@ -125,7 +125,7 @@ fn play(parties: Vec<Party>) -> (u64, Arc<Counts>) {
     assert_eq!(init::shutdown(-1), 0);
     assert!(!visit(), "a runtime after the last shutdown");
     assert_eq!(machine::threads(), 1, "a thread has outlived the runtime");
-    assert_eq!((INSIDE.is_zero(), AT_THE_DOOR.is_zero(), CHANGING.peek()), (true, true, false));
+    assert_eq!((GUESTS.is_zero(), AT_THE_DOOR.is_zero(), CHANGING.peek()), (true, true, false));
     assert_eq!(counts.ran.get(), counts.begun.get());
     (u64::from(NUMBER.peek() - before), counts)
 }
@@ -138,7 +138,7 @@ fn a_thread_enters_no_runtime_that_is_being_made() {
             party(|c| assert!(c.init())),
             party(visit_often),
             party(|_| {
-                if let Some(inside) = Inside::try_enter() {
+                if let Some(inside) = Guest::try_enter() {
                     look(&inside);
                 }
             }),
@@ -221,7 +221,7 @@ fn a_goroutine_is_begun_while_another_thread_ends_the_runtime() {
 fn a_thread_forks_inside_while_another_ends_the_runtime() {
     check(1500, || {
         play(vec![
-            party(|_| match Inside::enter() {
+            party(|_| match Guest::enter() {
                 Ok(inside) => {
                     let number = look(&inside);
                     fork();

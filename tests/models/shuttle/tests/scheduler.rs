@@ -719,14 +719,14 @@ fn a_goroutine_that_parks_by_hand_rests_until_its_commit_is_over() {
             let g_of = |address| unsafe { GRef::at(address) };
             let waker = Plain::start(move || {
                 let g = g_of(address);
-                let _inside = runtime::Inside::enter();
+                let _inside = runtime::Guest::enter();
                 for _ in 0..3 {
                     wakes.wakes.add(u64::from(embed::ready(g)));
                 }
             });
             let canceller = Plain::start(move || {
                 let g = g_of(address);
-                let _inside = runtime::Inside::enter();
+                let _inside = runtime::Guest::enter();
                 cancel::cancel(g);
             });
             waker.join();
