@@ -1770,7 +1770,8 @@ int gs_signal_wait(const void *set, void *info, gs_deadline deadline);
  * Calls f(arg) on the thread's own stack (8 MiB as a rule) with the P given up: the way to call a
  * deep or blocking C function from a goroutine. In f the thread counts as a plain thread, but
  * gs_self is the goroutine. Returns f's result, with errno as f left it; NULL if f is NULL. On a
- * plain thread gs_blocking just calls f.
+ * plain thread gs_blocking just calls f. If all P's are busy afterwards, the goroutine may go on
+ * without a P, as after gs_exitsyscall.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 void *gs_blocking(void *(*f)(void *arg), void *arg);

@@ -137,7 +137,8 @@ pub unsafe extern "C" fn gs_signal_wait(
 /// Calls f(arg) on the thread's own stack (8 MiB as a rule) with the P given up: the way to call a
 /// deep or blocking C function from a goroutine. In f the thread counts as a plain thread, but
 /// gs_self is the goroutine. Returns f's result, with errno as f left it; NULL if f is NULL. On a
-/// plain thread gs_blocking just calls f.
+/// plain thread gs_blocking just calls f. If all P's are busy afterwards, the goroutine may go on
+/// without a P, as after gs_exitsyscall.
 ///
 /// # Safety
 /// Calling `f` with `arg` is the caller's business.
