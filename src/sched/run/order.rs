@@ -15,11 +15,6 @@ use core::sync::atomic::Ordering;
 /// One scheduling decision in this number begins with the node's global queue. A prime, as in Go. seed: W1
 pub const GLOBAL: u32 = 61;
 
-/// One decision in this number takes its task from the global queue even while goroutines hand over to each other
-/// through `runnext`. This decision does not end their turn: if turns ended after a number of decisions, goroutines
-/// that switch quickly would get shorter turns.
-pub const SURELY: u32 = GLOBAL * 8;
-
 /// Once in this number of decisions the scheduler measures how long a goroutine waits from ready to running, which
 /// takes two readings of the clock. A multiple of [`GLOBAL`], since only unusual decisions check this.
 const MEASURED: u32 = GLOBAL * 17;
@@ -152,21 +147,16 @@ fn next_unusual(m: MRef, p: PRef, tick: u32) -> Option<Task> {
         p.measure_next(0);
     }
     let out_of_order = tick.is_multiple_of(GLOBAL) || tick.is_multiple_of(OTHERS);
-    let of_timer = p.pace.fired.take();
     let hands_over = p.runnext.load(Ordering::Relaxed) != 0 && !random_order;
     let ends_turn = !hands_over || oldest_waits(p) || turn_is_over(p, tick);
     let task = if (out_of_order || random_order) && ends_turn {
         p.pace.others_wait_since.set(0);
         p.pace.others_turn.set(p.turn());
         let task = now_and_then(m, p, tick);
-        if task.is_some() && !of_timer {
+        if task.is_some() {
             end_turn(p);
         }
         task
-    } else if tick.is_multiple_of(SURELY) {
-        next_global(p, tick / SURELY)
-    } else if of_timer && !out_of_order {
-        None
     } else if hands_over && (out_of_order || p.pace.events.get() > 0) {
         of_event(m, p)
     } else {

@@ -40,19 +40,6 @@ pub fn computes_from_now(p: PRef) {
     }
 }
 
-/// [`next_waiting`] looks at this number of goroutines.
-const NEAR: usize = 8;
-
-/// Takes a goroutine that waits in the handler out of the node's queue, for the P `p`. The oldest, if it has waited for
-/// a slice. Else the first of the oldest `NEAR` that was last on the CPU which the P's last goroutine leaves, else the
-/// oldest. PREEMPTION.md, "The CPU of a preempted goroutine", has the reason.
-#[must_use]
-pub fn next_waiting(node: &Node, p: PRef) -> Option<Task> {
-    let cpu = p.freed_cpu.load(Ordering::Relaxed);
-    let is_near = |task: &Task| its_m(task).cpu.load(Ordering::Relaxed) == cpu;
-    node.preempted.pop_if(has_waited).or_else(|| node.preempted.pop_among(NEAR, is_near))
-}
-
 /// Puts a goroutine that waits in the handler into the queue where M's look for such goroutines.
 pub fn queue(p: PRef, g: GRef) {
     rt().push_quietly(p.node as usize, Task::goroutine(g), priority_of(g));

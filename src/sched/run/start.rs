@@ -258,7 +258,7 @@ fn only_preempted(p: PRef) -> Option<(MRef, Task)> {
         || steal::work_but_preempted(p)
         || node.preempted.is_empty()
         || p.timers.next() <= time::now();
-    if others { None } else { preempted::next_waiting(node, p).map(with_its_m) }
+    if others { None } else { node.preempted.pop().map(with_its_m) }
 }
 
 /// While threads are in the hook `thread_start`: a goroutine that was preempted, taken out of its queue, and the M that

@@ -1,7 +1,7 @@
 //! Work stealing: what a P without work takes from other P's and other nodes, and what it leaves to them.
 
 use super::order::{is_asked, next_local, timer_is_due};
-use super::{preempted, ready};
+use super::ready;
 use crate::os::spin::backoff;
 use crate::os::time;
 use crate::sched::types::m::MRef;
@@ -29,7 +29,7 @@ pub fn from_global(p: PRef) -> Option<Task> {
     let node = p.of_node();
     take_share(&node.runq, p, node.ps.len().max(1))
         .or_else(|| node.take_placed())
-        .or_else(|| if p.loan.is_open() { None } else { preempted::next_waiting(node, p) })
+        .or_else(|| if p.loan.is_open() { None } else { node.preempted.pop() })
 }
 
 /// One of `sharers` equal shares of a queue: gives its first task, and puts the others into the P's shared queue.

@@ -269,17 +269,15 @@ fn stop_spinning(m: MRef) {
 /// passed.
 #[inline(always)]
 fn make_due_ready(m: MRef, p: PRef) -> bool {
-    let runnext = || p.runnext.load(Ordering::Relaxed);
-    let (mut events, before, mut owes) = (0, runnext(), false);
+    let (mut events, mut owes) = (0, false);
     if let Some(now) = own_timer_due(p) {
         (events, owes) = p.tell_later(|| p.timers.run(now));
-        p.pace.fired.set(runnext() != before);
     }
     if netpoll::is_due(p) {
         events += netpoll::poll(m, p);
     }
     if events > 0 {
-        p.pace.set_events(events - usize::from(p.pace.fired.get()));
+        p.pace.set_events(events);
         p::read_clock_next(p);
     }
     owes

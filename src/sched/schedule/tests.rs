@@ -8,7 +8,7 @@ use crate::os::{membarrier, thread, time};
 use crate::sched::lifecycle::init;
 use crate::sched::prim::config::{Config, ConfigRequest};
 use crate::sched::run::order::{
-    self, GLOBAL, OTHERS, OTHERS_WAIT, SURELY, TURN, TURNS, next_local, now_and_then,
+    self, GLOBAL, OTHERS, OTHERS_WAIT, TURN, TURNS, next_local, now_and_then,
 };
 use crate::sched::run::owner::{acquire_p, release_p};
 use crate::sched::run::post::Woken;
@@ -671,36 +671,6 @@ fn what_came_by_the_inbox_runs_before_a_turn_that_began_meanwhile_is_over() {
 }
 
 #[test]
-fn what_a_timer_has_put_into_runnext_runs_before_what_it_displaced() {
-    Stage::set(1, "flat", |s| {
-        let (woken, displaced) = (s.task(), s.task());
-        let p = s.p(0);
-        p.runnext.store(woken.into_word(), Ordering::Relaxed);
-        assert!(p.private.push(displaced.into_word()));
-        p.pace.fired.set(true);
-        p.pace.set_events(1);
-        read_clock_next(p);
-        assert_eq!((s.find(), s.find()), (Some(0), Some(1)));
-    });
-}
-
-#[test]
-fn the_global_queue_has_its_turn_beside_goroutines_that_hand_over() {
-    Stage::set(1, "flat", |s| {
-        let (global, local) = (s.task(), s.task());
-        let p = s.p(0);
-        p.of_node().runq.push(global);
-        p.runnext.store(local.word(), Ordering::Relaxed);
-        at_tick(p, SURELY - 1);
-        read_clock_next(p);
-        assert_eq!(s.name(next_local(s.m, p)), Some(0));
-        // Their turn goes on.
-        assert_eq!((p.runnext.load(Ordering::Relaxed), p.shared.len()), (local.word(), 0));
-        assert_eq!(s.find(), Some(1));
-    });
-}
-
-#[test]
 fn the_oldest_goroutine_has_its_turn_after_a_number_of_short_turns() {
     Stage::set(1, "flat", |s| {
         let (newborn, newest) = (s.task(), s.task());
@@ -727,38 +697,6 @@ fn the_oldest_goroutine_has_its_turn_after_a_number_of_short_turns() {
         assert_eq!(p.turn().wrapping_sub(p.pace.others_turn.get()), 0);
         assert_eq!(s.find(), Some(1));
         put_descriptor(s, oldest);
-    });
-}
-
-#[test]
-fn a_preempted_goroutine_goes_on_where_a_cpu_is_about_to_be_free() {
-    Stage::set(1, "flat", |s| {
-        let p = s.p(0);
-        let node = p.of_node();
-        let tasks = [(); 4].map(|()| has_run(s));
-        let ms = [(); 4].map(|()| s.rt.add_m(node.id).expect("memory"));
-        let wait = |waits_since: [i64; 4], cpus: [u32; 4]| {
-            for (i, task) in tasks.iter().enumerate() {
-                let TaskKind::Goroutine(g) = task.kind() else { unreachable!("it is one") };
-                g.bound_m.set(ms[i].as_ptr());
-                g.left_at.set(waits_since[i]);
-                ms[i].cpu.store(cpus[i], Ordering::Relaxed);
-                node.preempted.push(again(task));
-            }
-        };
-        let next = || {
-            let task = preempted::next_waiting(node, p);
-            tasks.iter().position(|t| Some(t) == task.as_ref())
-        };
-        let now = time::now();
-        p.freed_cpu.store(7, Ordering::Relaxed);
-        // Of those that were on CPU 7 the oldest, then the others in their order.
-        wait([now; 4], [3, 7, 3, 7]);
-        assert_eq!([(); 5].map(|()| next()), [Some(1), Some(3), Some(0), Some(2), None]);
-        // A goroutine that has waited for a slice comes first.
-        wait([now - s.rt.slice, now, now, now], [3, 7, 3, 3]);
-        assert_eq!([(); 5].map(|()| next()), [Some(0), Some(1), Some(2), Some(3), None]);
-        tasks.into_iter().for_each(|task| put_descriptor(s, task));
     });
 }
 

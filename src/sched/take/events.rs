@@ -113,7 +113,7 @@ pub fn take_to_serve(rt: &Runtime, q: PRef, home: PRef, now: i64, heir: Heir) ->
         q.serves.store(u32::from(home.id) + 1, Ordering::Relaxed);
     }
     if !on_loan {
-        q.is_lost_on(m.cpu.load(Ordering::Relaxed), now);
+        q.is_lost(now);
         // The goroutine's turn is over, and so is the request to end it. The P is this thread's until it is handed off.
         q.attention.fetch_and(!attention::SLICE, Ordering::Relaxed);
         order::events_come_first(q, now);

@@ -5,7 +5,7 @@ use super::back_from_call::{replace_p, stop_going_on};
 use super::{boundary, registers};
 use crate::arch;
 use crate::os::spin::backoff;
-use crate::os::{KeepErrno, cpu, signal, time};
+use crate::os::{KeepErrno, signal, time};
 use crate::sched::run::owner::{acquire_p, release_p};
 use crate::sched::run::preempted::{self, is_interruptible};
 use crate::sched::run::{requests, start, switch};
@@ -80,7 +80,7 @@ fn give_away(m: MRef, heir: Option<(MRef, Option<Task>)>) {
     // `go_to_g0_if_wanted_back` sets `TO_G0` again on the next P.
     p.attention.fetch_and(!(attention::TO_G0 | attention::SLICE), Ordering::Relaxed);
     wait_here(m, p.as_ptr(), |g| {
-        p.is_lost_on(m.cpu.load(Ordering::Relaxed), time::now());
+        p.is_lost(time::now());
         preempted::queue(p, g);
         release_p(m);
         match heir {
@@ -125,7 +125,6 @@ fn wait_here(m: MRef, lost: *const P, publish: impl FnOnce(GRef)) -> bool {
     g.bound_m.set(m.as_ptr());
     g.set_status(Status::Runnable);
     g.left_at.set(time::now());
-    note_cpu(m);
     m.ask_for_usual_turns();
     publish(g);
     // The handler sleeps here, and holds nothing: signals of the host need not wait for the P.
@@ -149,15 +148,9 @@ fn wait_here(m: MRef, lost: *const P, publish: impl FnOnce(GRef)) -> bool {
         return false;
     }
     preempted::computes_from_now(m.p());
-    note_cpu(m);
     m.bind_to(m.p().node as usize);
     switch::assign(m.p(), g);
     true
-}
-
-/// Notes the CPU of the calling thread, which is the M's.
-fn note_cpu(m: MRef) {
-    m.cpu.store(cpu::current().unwrap_or(0) as u32, Ordering::Relaxed);
 }
 
 /// For a goroutine or thread that wants to stop the world while another has stopped it: waits for `pause` ns, or until

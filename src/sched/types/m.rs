@@ -121,9 +121,6 @@ pub struct M {
     /// Whether the thread has [`Turns::Short`]. Changed by the M, by a thread that borrows its P, and by sysmon. A hint: if
     /// the M and another thread change it at once, it may be wrong until the next change.
     short_turns: AtomicBool,
-    /// The CPU that the thread was on when its goroutine last began or ended a wait in the signal handler. A hint: Linux
-    /// may have moved the thread since.
-    pub cpu: AtomicU32,
     /// The CPU time of the thread, in ns, when the thread was last known to be blocked without a P. If it is another
     /// now, the thread has run since.
     pub ran: AtomicI64,
@@ -221,7 +218,6 @@ impl M {
             is_spare: Cell::new(false),
             tid: AtomicI32::new(0),
             short_turns: AtomicBool::new(false),
-            cpu: AtomicU32::new(0),
             ran: AtomicI64::new(0),
             in_fault: AtomicBool::new(false),
             was_blocked: AtomicBool::new(false),

@@ -174,8 +174,6 @@ pub struct P {
     /// that takes this P for such an event: see `events::take_to_serve`.
     pub serves: AtomicU32,
     seen_at: AtomicI64,
-    /// Where ([`M::cpu`](crate::sched::types::m::M::cpu)) the goroutine ran that lost the P last while it computed.
-    pub freed_cpu: AtomicU32,
     /// When the P was taken from a goroutine that computed, in ns; 0: such a goroutine has been given the P since.
     pub taken_at: AtomicI64,
     /// The tick of the next decision, if until then a goroutine of an event waits behind a preempted goroutine: see
@@ -211,9 +209,6 @@ pub struct Pace {
     /// How many goroutines timers and files have made ready here, or came by the inbox, less the decisions made for
     /// these since.
     pub events: Cell<usize>,
-    /// A timer has put a goroutine into `runnext`. It runs next, outside the turn of the goroutines that hand over to
-    /// each other there.
-    pub fired: Cell<bool>,
     /// The turn (see [`P::turn`]) that the owner last saw, and when it first saw that turn, in ns.
     pub turn: Cell<u32>,
     pub turn_seen_at: Cell<i64>,
@@ -350,7 +345,6 @@ impl P {
             seen_syscall_tick: AtomicU32::new(0),
             serves: AtomicU32::new(0),
             seen_at: AtomicI64::new(i64::MAX),
-            freed_cpu: AtomicU32::new(0),
             taken_at: AtomicI64::new(0),
             event_waits_at: AtomicU32::new(0),
             others_had: AtomicI64::new(0),
@@ -434,10 +428,9 @@ impl P {
         self.seen_tick.store(self.tick.load(Ordering::Relaxed), Ordering::Release);
     }
 
-    /// A goroutine that computes on this CPU loses the P at this time (ns).
-    pub fn is_lost_on(&self, cpu: u32, now: i64) {
+    /// A goroutine that computes loses the P at this time (ns).
+    pub fn is_lost(&self, now: i64) {
         self.taken_at.store(now, Ordering::Relaxed);
-        self.freed_cpu.store(cpu, Ordering::Relaxed);
     }
 
     /// Since when one goroutine is known to run on the P without a system call, in ns; `i64::MAX`: not known.

@@ -304,15 +304,6 @@ impl Fifo {
         self.with(|q| q.position(usize::MAX, is_it).and_then(|at| q.remove(at)))
     }
 
-    /// Takes the first of the oldest `most` tasks that `is_it` agrees to, else the oldest task.
-    #[must_use]
-    pub fn pop_among(&self, most: usize, is_it: impl Fn(&Task) -> bool) -> Option<Task> {
-        if self.is_empty() {
-            return None;
-        }
-        self.with(|q| q.remove(q.position(most, is_it).unwrap_or(0)))
-    }
-
     /// Whether `is_it` agrees to one of the tasks.
     pub fn has(&self, is_it: impl Fn(&Task) -> bool) -> bool {
         !self.is_empty() && self.with(|q| q.position(usize::MAX, is_it).is_some())

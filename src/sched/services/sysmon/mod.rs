@@ -41,17 +41,12 @@ const QUIET_CHECKS: u32 = 4;
 const DEEP_AFTER: i64 = 4_000_000;
 /// sysmon ends such a sleep this time, in ns, after a timer is due. A thread that starts a P before that need not wake it.
 const AFTER_TIMER: i64 = 500_000;
-/// For this time, in ns, a P in a system call is left to its M if nothing else needs the P.
-const SYSCALL_GRACE: i64 = 10_000_000;
 /// When a goroutine has run for this time, in ns, without a switch or a call, sysmon asks the kernel what its thread does;
 /// and again after twice, four times ... as long, up to `LONGEST_CHECK` (ns).
 const CHECK: i64 = 300_000;
 const LONGEST_CHECK: i64 = 5_000_000;
 /// sysmon polls the files of a running P when no thread has done so for this time, in ns.
 const FILES: i64 = 300_000;
-/// Goroutines that hand over to one another or make short calls have the P for this time, in ns, before sysmon asks them
-/// to make room for an event. They answer without a signal.
-const EVENT_WAITS: i64 = 500_000;
 /// sysmon checks a P again this time, in ns, after it has sent its thread a signal.
 const AGAIN: i64 = 1_000_000;
 /// How often sysmon counts the free stacks that were not needed lately, in ns. It gives the memory of `TRIM_AT_ONCE` such
@@ -424,7 +419,7 @@ fn check_p(rt: &Runtime, p: PRef, seen: &mut SeenP, now: i64) -> bool {
         return check_moving(rt, p, seen, &look);
     }
     let acted = match look.status {
-        PStatus::Syscall => retake(rt, p, now - seen.since),
+        PStatus::Syscall => retake(rt, p),
         PStatus::Running => check_unmoved(rt, p, seen, now),
         _ => return false,
     };
@@ -503,7 +498,7 @@ fn check_moving(rt: &Runtime, p: PRef, seen: &mut SeenP, look: &Look) -> bool {
 /// that has returned from a call, only after it has run for a while.
 fn check_running(rt: &Runtime, p: PRef, seen: &mut SeenP, look: &Look) -> bool {
     let now = look.now;
-    if p.next_event() <= now && now - seen.slice >= EVENT_WAITS && !seen.asked {
+    if p.next_event() <= now && now - seen.slice >= WAKE_UP && !seen.asked {
         seen.asked = true;
         requests::ask(p, attention::SLICE);
     }
@@ -512,7 +507,7 @@ fn check_running(rt: &Runtime, p: PRef, seen: &mut SeenP, look: &Look) -> bool {
         true => seen.slice + WAKE_UP,
         false if computes => p.next_event().max(seen.slice + WAKE_UP),
         // The owner serves the event itself, at its next decision. On the P's CPU sysmon would be in its way.
-        false => p.next_event().saturating_add(WAKE_UP).max(seen.slice + EVENT_WAITS),
+        false => p.next_event().saturating_add(WAKE_UP).max(seen.slice + WAKE_UP),
     };
     if computes && next <= now {
         seen.check = now;
@@ -526,7 +521,7 @@ fn check_running(rt: &Runtime, p: PRef, seen: &mut SeenP, look: &Look) -> bool {
 /// usual distance most calls would be over by then, so the second check comes sooner.
 fn check_call(rt: &Runtime, p: PRef, seen: &mut SeenP, now: i64) -> bool {
     if p.next_event() <= now {
-        return retake(rt, p, now - seen.since);
+        return retake(rt, p);
     }
     seen.next = seen.next.min(p.next_event());
     if p.has_work() || steal::work_anywhere(rt) {
@@ -657,21 +652,18 @@ fn goroutine_is_back(rt: &Runtime, p: PRef) -> bool {
     waits
 }
 
-/// Takes the P of an M in a system call that sysmon has seen before, if something needs the P, no P is idle, or the call
-/// has lasted for `SYSCALL_GRACE`. `lasted`: since sysmon saw the call first, in ns. True: something needed the P.
-/// Go's `retake`.
-/// seed: S7
-fn retake(rt: &Runtime, p: PRef, lasted: i64) -> bool {
+/// Takes the P of an M whose call sysmon has seen before, or whose P has an event that is due. True: something needs the P.
+/// Go's `retake`. seed: S7
+fn retake(rt: &Runtime, p: PRef) -> bool {
     let needed = p.has_work()
         || p.timers.next() != i64::MAX
         || p.poll.is_waited_for()
         || steal::work_anywhere(rt);
-    let none_is_idle = || rt.idle.ps() + rt.idle.spinning() == 0;
-    if (needed || none_is_idle() || lasted >= SYSCALL_GRACE) && p.take_from_call(PStatus::Idle) {
+    let taken = p.take_from_call(PStatus::Idle);
+    if taken {
         start::hand_off(p);
-        return needed;
     }
-    false
+    taken && needed
 }
 
 /// Wakes an M that looks for work everywhere, timers of other P's included, unless an M is about to do that anyway.

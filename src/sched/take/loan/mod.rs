@@ -113,7 +113,7 @@ pub fn end_if_long(rt: &Runtime, p: PRef, now: i64) -> bool {
     if p.loan.began_before(now - LONG)
         && let Some(lender) = p.loan.end()
     {
-        p.is_lost_on(lender.cpu.load(Ordering::Relaxed), now);
+        p.is_lost(now);
         preempt::stop_stray(rt, lender);
         return true;
     }
