@@ -1,14 +1,16 @@
-//! Tasks that no P can run for now: there is no address space for their stack, or no thread of the library's own for a
-//! goroutine that needs such a thread. They wait here, in no run queue, so that the P's go on at full speed with
-//! everything else.
+//! Tasks that no P can run for now: there is no address space for their stack, or no thread of the
+//! library's own for a goroutine that needs such a thread. They wait here, in no run queue, so that
+//! the P's go on at full speed with everything else.
 //!
-//! There is one queue, whatever a task lacks. The oldest task goes back to the run queues, to try again, when a goroutine
-//! ends or a newborn has found a stack. The [`TRIES`] oldest tasks do so once per [`RETRY`], when sysmon puts them back:
-//! memory and threads also come free outside the library, without its notice.
+//! There is one queue, whatever a task lacks. The oldest task goes back to the run queues, to try
+//! again, when a goroutine ends or a newborn has found a stack. The [`TRIES`] oldest tasks do so
+//! once per [`RETRY`], when sysmon puts them back: memory and threads also come free outside the
+//! library, without its notice.
 //!
-//! Why nothing is lost: a task that still lacks something goes to the end of the queue, so no task stays before the
-//! others, and each of `n` tasks tries again within `n / TRIES` rounds of sysmon. sysmon doesn't sleep until woken while
-//! a task waits here. So sysmon makes up for all that goroutines which end miss, and there is no protocol between them.
+//! Why nothing is lost: a task that still lacks something goes to the end of the queue, so no task
+//! stays before the others, and each of `n` tasks tries again within `n / TRIES` rounds of sysmon.
+//! sysmon doesn't sleep until woken while a task waits here. So sysmon makes up for what goroutines
+//! miss that end, and there is no protocol between them.
 
 use super::ready;
 use crate::os::futex;
@@ -18,7 +20,7 @@ use crate::sched::types::runtime::{Runtime, ends, rt};
 use crate::sched::types::task::{Fifo, Task, TaskKind};
 use core::sync::atomic::{AtomicI64, Ordering};
 
-/// See the module.
+/// The queue of tasks that wait aside.
 pub struct Aside {
     pub tasks: Fifo,
     /// When sysmon lets tasks try again, in ns.
@@ -33,19 +35,19 @@ impl Aside {
 
 /// How often sysmon lets tasks try again, in ns.
 const RETRY: i64 = 1_000_000;
-/// How many tasks sysmon lets try again at once. Each that fails costs up to tens of us: the system refuses memory or a
-/// thread.
+/// How many tasks sysmon lets try again at once. Each that fails costs up to tens of us: the system
+/// refuses memory or a thread.
 const TRIES: usize = 8;
 
 impl Aside {
-    /// There is no memory for the task's stack.
+    /// Puts a task aside because there is no memory for its stack.
     #[cold]
     pub fn wait_for_stack(&self, task: Task) {
         rt().warn_no_stack();
         self.wait(task);
     }
 
-    /// The task waits until it can try again.
+    /// Puts a task aside until it can try again.
     #[cold]
     pub fn wait(&self, task: Task) {
         let rt = rt();
@@ -55,8 +57,9 @@ impl Aside {
         rt.sysmon.wake_if_asleep();
     }
 
-    /// The oldest task tries again on this P, which has found a stack or is about to be given one. Not by way of a global
-    /// queue, because another P might not find the stack. False: no task waits.
+    /// Lets the oldest task try again on this P, which has found a stack or is about to be given
+    /// one. Not by way of a global queue, because another P might not find the stack. Returns false
+    /// if no task waits.
     #[cold]
     pub fn try_next(&self, p: PRef) -> bool {
         let task = self.tasks.pop();
@@ -67,13 +70,15 @@ impl Aside {
         some
     }
 
-    /// For sysmon: puts tasks back into the run queues to try again. True: it has put back at least one.
+    /// Puts tasks back into the run queues to try again, for sysmon. Returns true if it has put
+    /// back any.
     pub fn retry(&self, rt: &Runtime, now: i64) -> bool {
         if self.tasks.is_empty() || now < self.next_try.load(Ordering::Relaxed) {
             return false;
         }
         self.next_try.store(now + RETRY, Ordering::Relaxed);
-        // Together: a task that fails meanwhile comes back to the queue, and tries again in the next round.
+        // In one batch: a task that fails meanwhile comes back to the queue, and tries again in the
+        // next round.
         let mut tasks = self.tasks.pop_batch(|_| TRIES);
         while let Some(task) = tasks.pop() {
             let priority = match task.kind() {
@@ -87,12 +92,14 @@ impl Aside {
 }
 
 impl Runtime {
-    /// A goroutine that this P runs ends, and gives its stack back soon.
+    /// Does what `Runtime::ends` asks for when a goroutine ends: this P runs the goroutine, whose
+    /// stack is free soon.
     #[cold]
     pub fn goroutine_ended(&self, p: PRef) {
         let told = self.ends.load(Ordering::Relaxed);
         if told & ends::ASIDE != 0 && !self.aside.try_next(p) {
-            // A task that was pushed just now waits for sysmon. If the task fails again it sets the bit.
+            // A task that was pushed just now waits for sysmon. If the task fails again it sets the
+            // bit.
             self.ends.fetch_and(!ends::ASIDE, Ordering::SeqCst);
         }
         if told & ends::DRAIN != 0 && self.goroutines() == 0 {

@@ -12,7 +12,7 @@ use crate::sched::types::runtime::rt;
 use crate::sched::types::task::{Task, TaskKind};
 use core::sync::atomic::{Ordering, fence};
 
-/// Binds the goroutine to this M until it has run: see [`flags::HELD`].
+/// Binds the goroutine to this M until the goroutine has run: see [`flags::HELD`].
 pub fn hold(m: MRef, g: GRef) {
     g.set_status(Status::Runnable);
     if !g.has(flags::BOUND) {
@@ -28,8 +28,8 @@ pub fn release_held(m: MRef, g: GRef) {
     m::count_pinned(m, -1);
 }
 
-/// Whether this M may run the goroutine. If so, clears the flags by which the goroutine avoids M's: they count for one
-/// choice.
+/// Whether this M may run the goroutine. If so, clears the flags by which the goroutine avoids M's:
+/// they count for one choice.
 pub fn may_run(m: MRef, g: GRef) -> bool {
     let bound_elsewhere = g.has(flags::BOUND) && g.bound_m.get() != m.as_ptr().cast_const();
     let fits = !bound_elsewhere && !group::is_elsewhere(m, g) && !avoids(g, m);
@@ -39,26 +39,30 @@ pub fn may_run(m: MRef, g: GRef) -> bool {
     fits
 }
 
-/// Whether the task is for this M and no other: a goroutine that is bound to it, or begins in its group.
+/// Whether the task is for this M and no other: a goroutine that is bound to it, or begins in its
+/// group.
 pub fn is_own(m: MRef, task: &Task) -> bool {
     let TaskKind::Goroutine(g) = task.kind() else { return false };
     let is_bound = g.has(flags::BOUND) && g.bound_m.get() == m.as_ptr().cast_const();
     is_bound || (g.has(flags::GROUP) && group::may_begin(m, g))
 }
 
-/// Whether the goroutine has asked not to run on an M like this next: see `flags::AVOID_RUNNER`, `flags::AVOID_PINNED`.
+/// Whether the goroutine has asked not to run on an M like this next: see `flags::AVOID_RUNNER`,
+/// `flags::AVOID_PINNED`.
 pub fn avoids(g: GRef, m: MRef) -> bool {
     (g.has(flags::AVOID_RUNNER) && is_borrowed(g, m))
         || (g.has(flags::AVOID_PINNED) && is_for_pinned(m))
 }
 
-/// Whether the goroutine runs on a thread that `gs_run` has borrowed for another goroutine, its root.
+/// Whether the goroutine runs on a thread that `gs_run` has borrowed for another goroutine, its
+/// root.
 #[inline(always)]
 pub fn is_borrowed(g: GRef, m: MRef) -> bool {
     m.is_runner() && m.root.get() != g.as_ptr().cast_const()
 }
 
-/// Whether goroutines are pinned to the M's thread, or may begin there because it belongs to a worker group.
+/// Whether goroutines are pinned to the M's thread, or may begin there because it belongs to a
+/// worker group.
 #[inline(always)]
 pub fn is_for_pinned(m: MRef) -> bool {
     // A single branch, because each announced call checks this.
@@ -71,20 +75,21 @@ pub fn has_pinned(m: MRef) -> bool {
     m.pinned_here.load(Ordering::Relaxed) > 0
 }
 
-/// The goroutines that are bound to this locked M wait, and it has no P: sleeps until another M
-/// hands it a P for one of them. `THREADS.md` has the protocol. seed: S9
+/// Sleeps until another M hands this locked M, which has no P, a P for a goroutine that is bound to
+/// it. `THREADS.md` has the protocol. seed: S9
 pub fn stop_locked(m: MRef) {
     let rt = rt();
     m.set_between(false);
     loop {
-        // Release: pairs with the exchange of the thread that gives this M a P, and writes `handed`.
+        // Release: pairs with the exchange of the thread that gives this M a P, and writes
+        // `handed`.
         m.sleeps_locked.store(true, Ordering::Release);
-        // Pairs with the fence in `wake_owner`: either the M that hands over sees that this M sleeps, or this M
-        // sees the pushed task.
+        // Pairs with the fence in `wake_owner`: either the M that hands over sees that this M
+        // sleeps, or this M sees the pushed task.
         fence(Ordering::SeqCst);
         let notified = !is_wanted(m) && m.sleep(-1);
         if !m.sleeps_locked.swap(false, Ordering::Acquire) {
-            // Another M gives this M a P, and notifies it once.
+            // Another M gives this M a P, and notifies this M once.
             return if notified {
                 take_gift(m)
             } else {
@@ -93,7 +98,7 @@ pub fn stop_locked(m: MRef) {
                 })
             };
         }
-        // No M has given it a P: there is a task, or the runtime ends.
+        // No M gives this M a P: a task waits, or the runtime ends.
         if m.must_leave() {
             return;
         }
@@ -105,14 +110,14 @@ pub fn stop_locked(m: MRef) {
     }
 }
 
-/// For an M that has said that it sleeps: whether it must not, because a goroutine is there that is pinned to it or may
-/// begin on it, or because it is to leave.
+/// Whether an M that has said that it sleeps must not: a goroutine is there that is pinned to the M
+/// or may begin on it, or the M is to leave.
 pub fn is_wanted(m: MRef) -> bool {
     !m.pinned.is_empty() || group::has_work(m) || m.must_leave()
 }
 
-/// This M finds no P: the goroutines that are pinned to it, and those that wait to begin on other members of its group,
-/// go to where an M with a P finds them.
+/// Moves the goroutines that are pinned to this M, which finds no P, and those that wait to begin
+/// on other members of its group, to a global queue. An M with a P finds them there.
 pub fn give_own_away(m: MRef) {
     while let Some(task) = m.pinned.pop().or_else(|| group::steal(m)) {
         ready::push_global(task, priority::NORMAL);
@@ -123,9 +128,9 @@ pub fn give_own_away(m: MRef) {
 /// `owner` sleeps. seed: S9
 pub fn hand_over(m: MRef, owner: MRef, g: GRef) {
     let task = Task::goroutine(g);
-    // A goroutine that waits in the handler is the only task for which its M may get a P.
+    // The M of a goroutine that waits in the handler may get a P only for that goroutine.
     if g.has(flags::INTERRUPTED) {
-        // An idle M learns from this when it can take the P for an event.
+        // Tells idle M's when they can take the P for an event.
         let p = m.p();
         preempted::computes_from_now(p);
         if p.pace.events.get() > 0 && p.has_work() {
@@ -140,11 +145,11 @@ pub fn hand_over(m: MRef, owner: MRef, g: GRef) {
     wake_owner(m, owner);
 }
 
-/// Gives the P of `m` to the owner of a task that was pushed to its `pinned`, or to another member of the owner's group,
-/// if that M sleeps. False: it is awake.
+/// Gives the P of `m` to `owner` if that M sleeps. A task was pushed to the `pinned` of `owner`, or
+/// of another member of its group. Returns false if `owner` is awake.
 pub fn wake_owner(m: MRef, owner: MRef) -> bool {
-    // Pairs with the fences in `stop` and `stop_locked`: either the owner, which is about to sleep, sees the task, or
-    // this M sees that the owner sleeps.
+    // Pairs with the fences in `stop` and `stop_locked`: either the owner, which is about to sleep,
+    // sees the task, or this M sees that the owner sleeps.
     fence(Ordering::SeqCst);
     let sleeps = owner.sleeps_locked.swap(false, Ordering::AcqRel)
         || rt().nodes[owner.node.seen()].take_idle_m(owner);
@@ -161,7 +166,7 @@ fn give_own_p(m: MRef, to: MRef, task: Option<Task>) {
     give(to, Some(p), task, false);
 }
 
-/// The goroutine belongs to another M: hands it over, with the P of `m`. seed: S9
+/// Passes on a goroutine that belongs to another M, with the P of `m`. seed: S9
 pub fn pass_on(m: MRef, g: GRef) {
     if g.has(flags::BOUND) && g.bound_m.get() != m.as_ptr().cast_const() {
         // SAFETY: `bound_m` of a bound goroutine is an M, and M's stay mapped until shutdown.
@@ -173,9 +178,10 @@ pub fn pass_on(m: MRef, g: GRef) {
     move_off(m, g);
 }
 
-/// Moves a task away from the M of an attached thread. If the task's goroutine computed there, and the preemption
-/// signal stopped it, the goroutines that are bound to the thread could not run meanwhile. The task goes to another M
-/// with the P of `m`, or waits aside for a thread. Gives the task back if there is no other M, and never will be.
+/// Moves a task away from the M of an attached thread. If the task's goroutine computed there, and
+/// the preemption signal stopped it, the goroutines that are bound to the thread could not run
+/// meanwhile. The task goes to another M with the P of `m`, or waits aside for a thread. Gives the
+/// task back if there is no other M, and never will be.
 pub fn move_away(m: MRef, task: Task) -> Result<(), Task> {
     let rt = rt();
     let node = m.p().node as usize;
@@ -193,8 +199,8 @@ pub fn move_away(m: MRef, task: Task) -> Result<(), Task> {
     Ok(())
 }
 
-/// Moves the goroutine, which avoids the thread of `m` (see `avoids`), to another M, with the P of `m`. If no M is
-/// there the goroutine waits aside, and `m` keeps its P.
+/// Moves the goroutine, which avoids the thread of `m` (see `avoids`), to another M, with the P of
+/// `m`. If there is no other M the goroutine waits aside, and `m` keeps its P.
 fn move_off(m: MRef, g: GRef) {
     let rt = rt();
     let task = Task::goroutine(g);
@@ -206,11 +212,12 @@ fn move_off(m: MRef, g: GRef) {
     if let Some(other) = find().or_else(|| new_m(rt, m.p().node as usize)) {
         return give_to(other, task);
     }
-    // A newborn that is pinned, or a goroutine that locks the thread, is bound to the thread from now on. A goroutine
-    // that begins a call only blocks the thread.
+    // A newborn that is pinned, or a goroutine that locks the thread, is bound to the thread from
+    // now on. A goroutine that begins a call only blocks the thread.
     let is_to_stay = g.has(flags::UNBORN) || g.lock_depth.get() > 0;
     if rt.lacks_threads.load(Ordering::Relaxed) && !is_forking() {
-        // There will be no new thread. The goroutine can stay beside pinned goroutines, which run while it is parked.
+        // There will be no new thread. The goroutine can stay beside pinned goroutines, which run
+        // while it is parked.
         let beside = g.has(flags::AVOID_PINNED);
         g.set_flag(flags::AVOID_PINNED, false);
         if !avoids(g, m) {
@@ -221,8 +228,9 @@ fn move_off(m: MRef, g: GRef) {
         }
         g.set_flag(flags::AVOID_PINNED, beside);
     }
-    // A goroutine that only blocks the borrowed thread delays the thread's return. A goroutine that is bound to the
-    // borrowed thread would be lost when the thread goes back, so it stays only if there is no other thread at all.
+    // A goroutine that only blocks the borrowed thread delays the thread's return. A goroutine that
+    // is bound to the borrowed thread would be lost when the thread goes back, so it stays only if
+    // there is no other thread at all.
     let gives_none = rt.lacks_threads.load(Ordering::Relaxed) || is_forking();
     let has_none = rt.lacks_threads.load(Ordering::Relaxed) && rt.own_ms() == 0;
     let stays = if is_to_stay { has_none } else { gives_none };

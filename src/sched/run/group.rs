@@ -1,5 +1,5 @@
-//! Worker groups: a goroutine of a group begins on one of the group's few threads and, because it is pinned, stays
-//! there. For runtimes that are tied to threads. `THREADS.md`, "Worker groups".
+//! Worker groups: a goroutine of a group begins on one of the group's few threads and, because it
+//! is pinned, stays there. For runtimes that are tied to threads. `THREADS.md`, "Worker groups".
 //!
 //! A member is an ordinary M that has joined the group; it runs other goroutines too.
 
@@ -18,27 +18,27 @@ use core::{iter, ptr};
 /// The most threads that a group may have.
 pub const LARGEST: usize = crate::sched::prim::limits::PROCS;
 
-/// Goroutines that all begin on the same few threads.
+/// A worker group: goroutines that all begin on the same few threads.
 pub struct Group {
     pub places: Vec<Place>,
     /// How many of the first places are for threads that call `gs_run`.
     pub runners: usize,
-    /// The runtime to which the members belong.
+    /// The number of the members' runtime; 0: none yet.
     pub runtime: AtomicU32,
     /// Goroutines that were spawned and have not ended.
     pub alive: AtomicUsize,
     /// Goroutines that wait for a thread to call `gs_run`, because they can begin on no other.
     pub waiting: Fifo,
-    /// `gs_workers_free` was called.
+    /// Whether `gs_workers_free` was called.
     pub freed: AtomicBool,
 }
 
 /// A place for one of the group's threads.
 pub struct Place {
-    /// The thread; null: the place is free. Changed with `ALL`'s lock held.
+    /// The M that has the place; null if the place is free. Changed with `ALL`'s lock held.
     pub member: AtomicPtr<M>,
-    /// The member's next place, in another group, or null. Changed with that lock held. What it was when the member lost
-    /// the place because the group was freed stays here: the member may look at it just then.
+    /// The member's next place, in another group, or null. Changed with `ALL`'s lock held. Stays as
+    /// it is when the group is freed, because the member may be reading it.
     pub next: AtomicPtr<Place>,
     /// The group that has the place.
     pub group: AtomicPtr<Group>,
@@ -55,20 +55,20 @@ impl Place {
     }
 }
 
-/// All groups. Those that were freed stay until the runtime ends: an M may still look at one.
+/// All groups. Freed groups stay until the runtime ends: an M may still read them.
 #[allow(clippy::vec_box, reason = "a group keeps its address while the list grows")]
 static ALL: Locked<Vec<Box<Group>>> = Locked::new(Vec::new());
 
-/// The number of the last runtime that has ended. No thread of that runtime, or of one before, looks at a group any
-/// more. Used with the lock of `ALL` held.
+/// The number of the last runtime that has ended. No thread of that or an earlier runtime reads a
+/// group any more. Used with the lock of `ALL` held.
 static ENDED: AtomicU32 = AtomicU32::new(0);
 
-/// Around a fork: the child must not find the list locked.
+/// Locks the list around a fork, so that the child does not find it locked.
 pub fn lock_all() {
     ALL.lock();
 }
 
-/// See [`lock_all`].
+/// Undoes [`lock_all`].
 ///
 /// # Safety
 /// The calling thread holds the lock.
@@ -77,8 +77,8 @@ pub unsafe fn unlock_all() {
     unsafe { ALL.unlock() };
 }
 
-/// A group of `n` threads, 1 to `types::group::LARGEST`, of which `runners` are threads that call `gs_run`. `None`: there
-/// is no memory.
+/// Makes a group of `n` threads, 1 to [`LARGEST`], of which `runners` are threads that call
+/// `gs_run`. `None` if there is no memory.
 pub fn create(n: usize, runners: usize) -> Option<&'static Group> {
     let mut places = Vec::new();
     if !heap::reserve(&mut places, n) {
@@ -102,7 +102,7 @@ pub fn create(n: usize, runners: usize) -> Option<&'static Group> {
         all.push(group);
         Some(at)
     })?;
-    // SAFETY: in the list until it is freed, and from then on until the runtime ends.
+    // SAFETY: the group is in the list until it is freed, and from then on until the runtime ends.
     let group = unsafe { &*group };
     if runners > 0
         && let Some(_inside) = Guest::try_enter()
@@ -116,11 +116,11 @@ pub fn create(n: usize, runners: usize) -> Option<&'static Group> {
     Some(group)
 }
 
-/// Frees a group. `-EBUSY`: a goroutine of the group has not ended; `-EINVAL`: `group` isn't a group, or was freed
-/// before.
+/// Frees a group. `-EBUSY`: a goroutine of the group has not ended; `-EINVAL`: `group` isn't a
+/// group, or was freed before.
 ///
 /// # Safety
-/// `group` is not used any more after 0.
+/// After a return of 0 the caller does not use `group` any more.
 pub unsafe fn free(group: *const Group) -> i32 {
     let inside = Guest::try_enter();
     let rt = inside.is_some().then(rt);
@@ -139,35 +139,37 @@ pub unsafe fn free(group: *const Group) -> i32 {
     });
     match (freed, rt) {
         (Err(e), _) => return e,
-        // The next group may wait for them.
+        // Other groups may wait for these threads.
         (Ok(Some(runners)), Some(rt)) => runners.into_iter().for_each(|m| runner_comes(rt, m)),
         (Ok(_), Some(_)) => {}
-        // There is no runtime, or one is being ended. In that case its threads may look at the group still.
+        // There is no runtime, or the runtime is being ended; then its threads may still read the
+        // group.
         (Ok(_), None) => drop_unseen(),
     }
     0
 }
 
-/// The runtime with this number has ended: groups that were freed go.
+/// Drops freed groups: the runtime with this number has ended.
 pub fn ended(number: u32) {
     ALL.with(|_| ENDED.store(number, Ordering::Relaxed));
     drop_unseen();
 }
 
-/// In the child of a fork, which has the lock of `ALL`: the threads of the parent's runtime are not there.
+/// Notes, in the child of a fork, that the threads of the parent's runtime are gone. The caller
+/// holds the lock of `ALL`.
 pub fn forked(parent: &Runtime) {
     ENDED.store(parent.number, Ordering::Relaxed);
 }
 
-/// Drops the groups that were freed and belong to a runtime that has ended, or to none. A thread looks at a group
-/// without the lock only if the group belongs to the thread's runtime.
+/// Drops the freed groups of runtimes that have ended, or of none. A thread reads a group without
+/// the lock only if the group belongs to the thread's runtime.
 fn drop_unseen() {
     let unseen = |all: &mut Vec<Box<Group>>| {
         let ended = ENDED.load(Ordering::Relaxed);
         let is_unseen = |g: &Group| g.runtime.load(Ordering::Relaxed) <= ended;
         all.iter().position(|g| g.freed.load(Ordering::Relaxed) && is_unseen(g))
     };
-    // What is taken out is dropped without the lock.
+    // Groups are dropped without the lock.
     while let Some(group) = ALL.with(|all| unseen(all).map(|at| all.swap_remove(at))) {
         drop(group);
     }
@@ -185,10 +187,11 @@ fn is_in_run(m: &M) -> bool {
     m.is_runner() && !m.leaves.load(Ordering::Relaxed)
 }
 
-/// A thread is in `gs_run`. If it is in no group, it joins a group that has a place for such a thread. It also joins
-/// each group whose goroutines wait for such a thread, because no other such thread may ever come. Groups whose
-/// goroutines wait come first. Last come groups that were used with a former runtime, or before a fork by the parent,
-/// whose threads the child does not have.
+/// Makes a thread that is in `gs_run` join groups. A thread in no group joins a group that has a
+/// place for such a thread. The thread also joins each group whose goroutines wait for such a
+/// thread, because no other may ever come. Groups whose goroutines wait come first. Last come
+/// groups that were used with a former runtime, or before a fork by the parent, whose threads the
+/// child does not have.
 pub fn runner_comes(rt: &Runtime, m: MRef) {
     let join = || {
         ALL.with(|all| {
@@ -201,15 +204,16 @@ pub fn runner_comes(rt: &Runtime, m: MRef) {
             (is_in_run(&m) && group.join_as_runner(m)).then_some(ptr::from_ref(&**group))
         })
     };
-    // SAFETY: an M has joined it, so it stays.
+    // SAFETY: an M has joined the group, so the group stays.
     while let Some(group) = join().map(|g| unsafe { &*g }) {
         group.wake_waiting();
     }
 }
 
-/// The thread leaves the runtime and its groups: goroutines that were to begin on it begin on another thread.
+/// Takes a thread that leaves the runtime out of its groups. Goroutines that were to begin on it
+/// begin on another thread.
 pub fn leave(m: MRef) {
-    // Another thread may be making a thread of `gs_run` a member just now.
+    // A runner goes on even if it is no member: another thread may be making it a member just now.
     if !m.is_runner() && !m.is_member() {
         return;
     }
@@ -222,13 +226,13 @@ pub fn leave(m: MRef) {
         }
         m.places.store(ptr::null_mut(), Ordering::Relaxed);
     });
-    // The lock was held, so no task has been pushed since.
+    // Others push with the lock held, so no task has been pushed since.
     while let Some(task) = m.pinned.pop() {
         ready::push_global(task, priority::NORMAL);
     }
 }
 
-/// The group of a goroutine, which has one.
+/// The group of a goroutine; the goroutine must have a group.
 fn of_g(g: GRef) -> &'static Group {
     // SAFETY: a group can't be freed as long as a goroutine of it lives.
     unsafe { &*g.group.get() }
@@ -239,7 +243,7 @@ pub fn may_begin(m: MRef, g: GRef) -> bool {
     places_of(m).any(|place| ptr::eq(group_of(place), g.group.get()))
 }
 
-/// The goroutine is to begin in this group.
+/// Makes the goroutine begin in this group.
 pub fn spawned(g: GRef, group: &'static Group) {
     let rt = rt();
     if group.runtime.load(Ordering::Acquire) != rt.number {
@@ -250,7 +254,7 @@ pub fn spawned(g: GRef, group: &'static Group) {
     g.set_flag(flags::GROUP, true);
 }
 
-/// The goroutine has ended.
+/// Takes a goroutine that has ended out of its group, if it has a group.
 pub fn member_ended(g: GRef) {
     if let Some(group) = (!g.group.get().is_null()).then(|| of_g(g)) {
         g.group.set(ptr::null());
@@ -259,8 +263,9 @@ pub fn member_ended(g: GRef) {
     }
 }
 
-/// Puts a new goroutine where a member finds it: into the queue of the caller's M, if that M is the only member; else
-/// into a global queue, from which a member takes the goroutine, or another M takes it and passes it on to a member.
+/// Puts a new goroutine where a member finds it: into the queue of the caller's M, if that M is the
+/// only member; else into a global queue, from which a member takes the goroutine, or another M
+/// takes it and passes it on to a member.
 pub fn submit(m: Option<MRef>, g: GRef) {
     let task = Task::goroutine(g);
     match m {
@@ -269,8 +274,8 @@ pub fn submit(m: Option<MRef>, g: GRef) {
     }
 }
 
-/// `m`, which isn't a member, has taken a goroutine of the group that has not begun: passes the goroutine on to a
-/// member, with the P of `m` if that member sleeps.
+/// Passes a goroutine that has not begun, and whose group `m` is no member of, on to a member, with
+/// the P of `m` if that member sleeps.
 pub fn pass_on(m: MRef, g: GRef) {
     let (rt, group, task) = (rt(), of_g(g), Task::goroutine(g));
     let idle = group.members().find(|&other| take_idle(rt, other));
@@ -286,9 +291,10 @@ pub fn pass_on(m: MRef, g: GRef) {
         None => Err(task),
     });
     match pushed {
-        // If that member is awake, another member that sleeps gets the P and takes the task from it: a member that has
-        // gone to sleep meanwhile, or a locked member. A member that is about to sleep finds the task (`has_work`), after
-        // the fence that pairs with that in `wake_owner`.
+        // If that member is awake, another member that sleeps gets the P and takes the task over: a
+        // member that has gone to sleep meanwhile, or a locked member. A member that is about to
+        // sleep fences, which pairs with the fence in `wake_owner`, and then finds the task
+        // (`has_work`).
         Ok(member) => {
             let _ = bound::wake_owner(m, member)
                 || group.others(member).any(|other| bound::wake_owner(m, other));
@@ -306,8 +312,9 @@ fn take_idle(rt: &Runtime, m: MRef) -> bool {
     rt.nodes[m.node.seen()].take_idle_m(m)
 }
 
-/// Takes a goroutine that waits to begin on another member of the M's groups. For a member without work, and now and
-/// then for a busy member, because the other member may be in a call for long. The caller may hold an object's lock.
+/// Takes a goroutine that waits to begin on another member of the M's groups. For a member without
+/// work, and now and then for a busy member, because the other member may be in a call for long.
+/// The caller may hold an object's lock.
 #[must_use]
 pub fn steal(m: MRef) -> Option<Task> {
     groups_to_serve(m).find_map(|group| group.steal(m))
@@ -319,20 +326,20 @@ pub fn has_work(m: MRef) -> bool {
     groups_to_serve(m).any(has)
 }
 
-/// The M's groups. None for an M that is locked to a goroutine which is not pinned: nothing else should run on that
-/// thread.
+/// The M's groups. None for an M that is locked to a goroutine which is not pinned: nothing else
+/// should run on that thread.
 fn groups_to_serve(m: MRef) -> impl Iterator<Item = &'static Group> {
     let serves = !m.is_locked() || bound::has_pinned(m);
     places_of(m).take_while(move |_| serves).map(group_of)
 }
 
-/// The M's places in groups. For the M itself, or with the lock held: only an M itself leaves a group that is not freed,
-/// so the places of an M that looks at them get no other member.
+/// The M's places in groups. Called by the M itself, or with the lock held: only the M itself
+/// leaves a group that is not freed, so the places that it is reading get no other member.
 fn places_of(m: MRef) -> impl Iterator<Item = &'static Place> {
     iter::successors(place_at(&m.places), |place| place_at(&place.next))
 }
 
-/// The place to which a link of an M's list leads.
+/// The place to which a link of an M's list points.
 fn place_at(link: &AtomicPtr<Place>) -> Option<&'static Place> {
     // Acquire: pairs with the Release in `take_place`.
     // SAFETY: null or a place, whose group stays until the runtime ends.
@@ -341,7 +348,8 @@ fn place_at(link: &AtomicPtr<Place>) -> Option<&'static Place> {
 
 /// The group that has this place of an M.
 fn group_of(place: &Place) -> &'static Group {
-    // SAFETY: set when the group was made, and the group stays until the M's runtime ends.
+    // SAFETY: `group` was set when the group was made, and the group stays until the M's runtime
+    // ends.
     unsafe { &*place.group.load(Ordering::Relaxed) }
 }
 
@@ -356,40 +364,42 @@ impl Group {
         ms.filter(|m| !m.is_null()).map(|m| unsafe { MRef::from_ptr(m) })
     }
 
-    /// Whether the members are this runtime's. The lock is held.
+    /// Whether the members are this runtime's. `ALL`'s lock is held.
     fn is_of(&self, rt: &Runtime) -> bool {
         self.runtime.load(Ordering::Relaxed) == rt.number
     }
 
-    /// Whether the group was used with another runtime last. The lock is held.
+    /// Whether the group was last used with another runtime. `ALL`'s lock is held.
     fn is_of_another(&self, rt: &Runtime) -> bool {
         self.runtime.load(Ordering::Relaxed) != 0 && !self.is_of(rt)
     }
 
-    /// Whether goroutines wait for a thread to call `gs_run`. The lock is held.
+    /// Whether goroutines wait for a thread to call `gs_run`. `ALL`'s lock is held.
     fn waits_for_runner(&self, rt: &Runtime) -> bool {
         self.is_of(rt) && !self.waiting.is_empty() && self.members().next().is_none()
     }
 
-    /// Whether a thread in `gs_run` could join. The lock is held.
+    /// Whether a thread in `gs_run` could join. `ALL`'s lock is held.
     fn has_place_for_runner(&self, rt: &Runtime) -> bool {
         self.runners > 0 && (!self.is_of(rt) || (0..self.runners).any(|n| self.is_free(n)))
     }
 
-    /// Forgets the members of a runtime that has ended, or is a parent's. The lock is held.
+    /// Forgets members that belong to a runtime that has ended, or to a fork's parent. `ALL`'s lock
+    /// is held.
     fn renew(&self, rt: &Runtime) {
         if self.is_of(rt) {
             return;
         }
         self.clear_places();
         self.alive.store(0, Ordering::Relaxed);
-        // SAFETY: no goroutine of that runtime is left, and one of this runtime comes after this.
+        // SAFETY: no goroutine of that runtime is left, and goroutines of this runtime come only
+        // after this.
         unsafe { self.waiting.forget() };
         // Release: pairs with the Acquire in `spawned`.
         self.runtime.store(rt.number, Ordering::Release);
     }
 
-    /// The members are ordinary M's again. Returns those that are in `gs_run`.
+    /// Makes the members ordinary M's again. Returns those that are in `gs_run`.
     fn dismiss(&self, rt: &Runtime) -> Vec<MRef> {
         self.renew(rt);
         let members: Vec<MRef> = self.members().collect();
@@ -416,13 +426,14 @@ impl Group {
         self.places[place].member.load(Ordering::Relaxed).is_null()
     }
 
-    /// The M, a thread in `gs_run`, takes a free place for such a thread. The lock is held.
+    /// Gives the M, a thread in `gs_run`, a free place for such a thread. Returns false if there is
+    /// none. `ALL`'s lock is held.
     fn join_as_runner(&self, m: MRef) -> bool {
         (0..self.runners).any(|place| self.take_place(place, m))
     }
 
-    /// The M becomes the member of this place, if that is free. Only a thread in `gs_run` may be in another group. The
-    /// lock is held.
+    /// Gives the M this place. Returns false if the place is not free. Only a thread in `gs_run`
+    /// may be in another group already. `ALL`'s lock is held.
     #[must_use]
     fn take_place(&self, place: usize, m: MRef) -> bool {
         let is_free = self.is_free(place);
@@ -446,8 +457,8 @@ impl Group {
         self.own_places().is_empty()
     }
 
-    /// A new member, which sleeps and is out of its pool. `None`: there are enough, or there is no
-    /// thread.
+    /// Adds a member, which sleeps and is out of its pool. `None` if no place is free, or there is
+    /// no thread.
     fn another(&self, rt: &Runtime, m: MRef) -> Option<MRef> {
         if !self.own_places().any(|place| self.is_free(place)) {
             return None;
@@ -458,13 +469,14 @@ impl Group {
         let new = idle.or_else(|| start::new_m(rt, node))?;
         let joined = ALL.with(|_| self.own_places().any(|place| self.take_place(place, new)));
         if !joined {
-            // Another thread was faster. This one looks around and goes to sleep.
+            // Other threads have taken the places. The new M looks for work and goes to sleep.
             start::give(new, None, None, false);
         }
         joined.then_some(new)
     }
 
-    /// Makes this M, which runs, a member. False: it can't be one, or there is no place.
+    /// Makes this M, which runs, a member. Returns false if it can't be a member, or no place is
+    /// free.
     fn add_current(&self, m: MRef) -> bool {
         let is_fit = !m.is_runner() && !m.is_locked();
         is_fit
@@ -473,8 +485,8 @@ impl Group {
             })
     }
 
-    /// Makes threads that are in `gs_run` already, and in no group, members, as long as there are places for such
-    /// threads. The lock is held.
+    /// Makes threads that are in `gs_run` already, but in no group, members while there are places
+    /// for such threads. `ALL`'s lock is held.
     fn add_runners(&self, rt: &Runtime) {
         if self.has_place_for_runner(rt) {
             for m in rt.ms_that(|m| is_in_run(m) && !m.is_member()) {
@@ -485,22 +497,23 @@ impl Group {
         }
     }
 
-    /// Makes a thread that is in `gs_run` a member, though it is in other groups. False: there is none. The lock is held.
+    /// Makes a thread that is in `gs_run` a member, though it is in other groups. Returns false if
+    /// there is none. `ALL`'s lock is held.
     fn borrow_runner(&self, rt: &Runtime) -> bool {
         let runners = rt.ms_that(is_in_run).into_iter();
         let least_used = runners.min_by_key(|&m| places_of(m).count());
         least_used.is_some_and(|m| self.join_as_runner(m))
     }
 
-    /// The group has the thread of `gs_run` that its tasks have waited for: they begin.
+    /// Queues the tasks that have waited for a thread of `gs_run`: the group has such a thread now.
     fn wake_waiting(&self) {
         while let Some(task) = self.waiting.pop() {
             ready::push_global(task, priority::NORMAL);
         }
     }
 
-    /// No member is there. A thread that is in `gs_run` becomes one, if there is such a thread; else the task waits until
-    /// a thread calls `gs_run`.
+    /// Makes a task of a group without members wait until a thread calls `gs_run`. A thread that is
+    /// in `gs_run` already becomes a member at once.
     fn wait_for_runner(&self, task: Task) {
         self.waiting.push(task);
         let has_come = ALL.with(|_| self.members().next().is_some() || self.borrow_runner(rt()));
@@ -520,7 +533,7 @@ impl Group {
     }
 }
 
-/// For an M that begins a goroutine of its group: it is pinned like any other from here on.
+/// Makes a goroutine that begins on a member an ordinary pinned goroutine.
 pub fn begun(g: GRef) {
     g.set_flag(flags::GROUP, false);
 }

@@ -1,4 +1,5 @@
-//! How a P finds its next goroutine, how goroutines switch, park and become ready, and how M's are woken for work. `README.md` lists the files.
+//! How a P finds its next goroutine, how goroutines switch, park and become ready, and how M's are
+//! woken for work. `README.md` lists the files.
 
 pub mod aside;
 pub mod bound;

@@ -12,40 +12,44 @@ use crate::sched::types::task::{Task, TaskKind};
 use crate::sched::wait::netpoll;
 use core::sync::atomic::Ordering;
 
-/// One scheduling decision in this number begins with the node's global queue. A prime, as in Go. seed: W1
+/// One scheduling decision in this number begins with the node's global queue. A prime, as in Go.
+/// seed: W1
 pub const GLOBAL: u32 = 61;
 
 /// Once in this number of decisions the scheduler measures how long a goroutine waits from ready to running, which
 /// takes two readings of the clock. A multiple of [`GLOBAL`], since only unusual decisions check this.
 const MEASURED: u32 = GLOBAL * 17;
 
-/// One decision in this number begins with one of the other queues that could starve: see [`now_and_then`].
+/// One decision in this number begins with one of the other queues that could starve: see
+/// [`now_and_then`].
 pub const OTHERS: u32 = 53;
 
-/// Goroutines that hand over to each other through `runnext` share a turn of this length, in ns, if others wait.
-/// What events have made ready need not wait for its end.
+/// Goroutines that hand over to each other through `runnext` share a turn of this length, in ns, if
+/// others wait. Goroutines that events have made ready don't wait for its end.
 pub const TURN: i64 = 2_000_000;
 
-/// While goroutines hand over to each other, the other queues wait for at most this time, in ns. [`TURN`] alone would
-/// not bound that wait: a turn starts over, before the clock ends it, whenever an event's goroutine runs in between.
+/// While goroutines hand over to each other, the other queues wait for at most this time, in ns.
+/// [`TURN`] alone would not bound that wait: a turn starts over, before the clock ends it, whenever
+/// an event's goroutine runs in between.
 pub const OTHERS_WAIT: i64 = 2 * TURN;
 
-/// After this number of turns the other queues have their turn too, even if no turn was long enough for the clock to end
-/// it: the newest goroutines of the private queue may go on beginning short turns while its oldest waits.
+/// After this number of turns the other queues are served too, even if no turn lasted for [`TURN`]:
+/// the newest goroutines of the private queue may go on beginning short turns while its oldest
+/// waits.
 pub const TURNS: u32 = 8;
 
-/// While goroutines hand over to each other, the clock is read about every `LOOK_GAP` ns, and at the latest after
-/// `LOOK_DECISIONS` decisions, to see whether their turn is over.
+/// While goroutines hand over to each other, the clock is read about every `LOOK_GAP` ns, and at
+/// the latest after `LOOK_DECISIONS` decisions, to see whether their turn is over.
 const LOOK_GAP: i64 = TURN / 32;
 const LOOK_DECISIONS: i64 = 512;
 
-/// With at least this number of tasks left in a ring, the next goroutines are prefetched: their data does not stay in
-/// the L1 cache from turn to turn.
+/// With at least this number of tasks left in a ring, the next goroutines are prefetched: their
+/// data does not stay in the L1 cache from turn to turn.
 const MANY: u32 = 16;
 
-/// The next task of the M's own P, for a direct switch. The caller may hold the lock of the object that it is about to
-/// wait for, so this wakes no goroutine and no M. When a timer or the poller is due this returns `None`, and g0 serves
-/// them.
+/// Takes the next task of the M's own P, for a direct switch. The caller may hold the lock of the
+/// object that it is about to wait for, so this wakes no goroutine and no M. Returns `None` when a
+/// timer or the poller is due: g0 serves them.
 #[inline(always)]
 pub fn next_direct(m: MRef, p: PRef) -> Option<Task> {
     let tick = next_tick(p);
@@ -70,7 +74,7 @@ pub fn is_asked(p: PRef) -> bool {
     p.attention.load(Ordering::Relaxed) & !attention::GANG != 0
 }
 
-/// Counts one more scheduling decision.
+/// Counts a scheduling decision; returns the new tick.
 #[inline(always)]
 pub fn next_tick(p: PRef) -> u32 {
     let tick = p.tick.load(Ordering::Relaxed).wrapping_add(1);
@@ -84,8 +88,8 @@ pub fn timer_is_due(p: PRef) -> bool {
     next != i64::MAX && next <= time::now()
 }
 
-/// The time, if a timer of the caller's own P is due. Each reading of the clock also measures how fast the P decides
-/// ([`Pace`](crate::sched::types::p::Pace)).
+/// Returns the time if a timer of the caller's own P is due. Each reading of the clock also
+/// measures how fast the P decides ([`Pace`](crate::sched::types::p::Pace)).
 pub fn own_timer_due(p: PRef) -> Option<i64> {
     let (next, tick) = (p.timers.next(), p.tick.load(Ordering::Relaxed));
     if next == i64::MAX {
@@ -96,7 +100,7 @@ pub fn own_timer_due(p: PRef) -> Option<i64> {
     (next <= now).then_some(now)
 }
 
-/// The next task of the M's own P, on g0.
+/// Takes the next task of the M's own P, on g0.
 pub fn next_local(m: MRef, p: PRef) -> Option<Task> {
     let tick = next_tick(p);
     if is_asked(p) {
@@ -108,14 +112,15 @@ pub fn next_local(m: MRef, p: PRef) -> Option<Task> {
     }
 }
 
-/// Whether this decision is unusual: something besides the queues in their order may be due. Most decisions make only
-/// this check.
+/// Whether this decision is unusual: something besides the queues in their order may be due. Most
+/// decisions make only this check.
 #[inline(always)]
 pub fn is_unusual(p: PRef, tick: u32) -> bool {
     tick.wrapping_sub(p.unusual_at.load(Ordering::Relaxed)) as i32 >= 0
 }
 
-/// Sets the tick of the next unusual decision after this one. `at_once`: the very next decision is unusual.
+/// Sets the tick of the next unusual decision after this one. `at_once`: the very next decision is
+/// unusual.
 pub fn plan_unusual(p: PRef, tick: u32, at_once: bool) {
     let until = |of: u32| of - tick % of;
     let ordinary = match at_once {
@@ -125,13 +130,13 @@ pub fn plan_unusual(p: PRef, tick: u32, at_once: bool) {
     p.unusual_at.store(tick.wrapping_add(ordinary), Ordering::Relaxed);
 }
 
-/// As [`plan_unusual`], for a P that has nothing else to run: no queue needs its turn.
+/// [`plan_unusual`] for a P that has nothing else to run, so no queue needs its turn.
 pub fn plan_look(p: PRef, tick: u32) {
     p.unusual_at.store(tick.wrapping_add(ticks_until_look(p)), Ordering::Relaxed);
 }
 
-/// After how many decisions the P looks at its timers and files again. The first timer, and the first goroutine that
-/// waits for a file, make an earlier decision unusual (`read_clock_next`).
+/// The number of decisions until the P looks at its timers and files again. The first timer, and
+/// the first goroutine that waits for a file, make an earlier decision unusual (`read_clock_next`).
 #[inline(always)]
 fn ticks_until_look(p: PRef) -> u32 {
     let clock = if p.timers.next() == i64::MAX { OTHERS } else { p.pace.every() };
@@ -160,8 +165,8 @@ fn next_unusual(m: MRef, p: PRef, tick: u32) -> Option<Task> {
     } else if hands_over && (out_of_order || p.pace.events.get() > 0) {
         of_event(m, p)
     } else {
-        // While no goroutines hand over to each other, the usual order reaches the goroutines that events have made
-        // ready.
+        // While no goroutines hand over to each other, the usual order reaches the goroutines that
+        // events have made ready.
         if !hands_over {
             p.pace.events.set(p.pace.events.get().saturating_sub(1));
         }
@@ -170,16 +175,18 @@ fn next_unusual(m: MRef, p: PRef, tick: u32) -> Option<Task> {
     task.or_else(|| next_in_order(m, p))
 }
 
-/// Whether the oldest goroutine of the private queue has waited for `TURNS` turns. A newborn is left waiting: a program
-/// that spawns a tree of goroutines would have far more of them at once if it began with the oldest.
+/// Whether the oldest goroutine of the private queue has waited for `TURNS` turns. False for a
+/// newborn: a program that spawns a tree of goroutines would have far more of them at once if it
+/// began with the oldest.
 fn oldest_waits(p: PRef) -> bool {
     let turns = p.turn().wrapping_sub(p.pace.others_turn.get());
     turns >= TURNS && !p.private.is_empty() && p.oldest_has_run(0)
 }
 
-/// Whether goroutines that hand over to each other through `runnext` have done so for `TURN`, or the other queues have
-/// waited for `OTHERS_WAIT`. Reading the clock takes as long as a decision, so it is read less often in a turn whose
-/// goroutines are quick. If they become slow, sysmon ends the turn.
+/// Whether goroutines that hand over to each other through `runnext` have done so for `TURN`, or
+/// the other queues have waited for `OTHERS_WAIT`. Reading the clock takes as long as a decision,
+/// so it is read less often in a turn whose goroutines are quick. If they become slow, sysmon ends
+/// the turn.
 fn turn_is_over(p: PRef, tick: u32) -> bool {
     let (turn, pace) = (p.turn(), &p.pace);
     let is_new = pace.turn.replace(turn) != turn;
@@ -207,15 +214,16 @@ fn turn_is_over(p: PRef, tick: u32) -> bool {
     is_over
 }
 
-/// Ends the turn of the goroutines that hand over through `runnext`: moves the goroutine there to the end of the shared
-/// queue.
+/// Ends the turn of the goroutines that hand over through `runnext`: moves the goroutine there to
+/// the end of the shared queue.
 pub fn end_turn(p: PRef) {
     if let Some(task) = empty_runnext(p, p.alone.get()) {
         ready::push_shared(p, task);
     }
 }
 
-/// A goroutine that an event has made ready. It runs before the turn of the goroutines in `runnext` is over.
+/// Takes a goroutine that an event has made ready: it runs before the turn of the goroutines in
+/// `runnext` is over.
 fn of_event(m: MRef, p: PRef) -> Option<Task> {
     let events = p.pace.events.get();
     p.pace.events.set(events.saturating_sub(1));
@@ -227,11 +235,11 @@ fn of_event(m: MRef, p: PRef) -> Option<Task> {
     }
 }
 
-/// The next task from the queues in their usual order. Wakes no M. seed: B7, N4, N5, N8, W1
+/// Takes the next task from the queues in their usual order. Wakes no M. seed: B7, N4, N5, N8, W1
 #[inline(always)]
 fn next_in_order(m: MRef, p: PRef) -> Option<Task> {
     let alone = p.alone.get();
-    // No chain of `or_else`: that is not inlined as a whole.
+    // Not a chain of `or_else`, which isn't inlined as a whole.
     if let Some(task) = take_runnext(p, alone) {
         return Some(task);
     }
@@ -252,7 +260,7 @@ fn next_in_order(m: MRef, p: PRef) -> Option<Task> {
     next_shared(p, alone)
 }
 
-/// The newest task of the private queue.
+/// Takes the newest task of the private queue.
 #[inline(always)]
 fn next_private(p: PRef, alone: bool) -> Option<Task> {
     let taken = p.private.take_back(alone)?;
@@ -263,8 +271,8 @@ fn next_private(p: PRef, alone: bool) -> Option<Task> {
     unsafe { Task::from_word(taken.entry) }
 }
 
-/// Fairness between the queues: each begins a decision in turn, so two goroutines that wake each other through
-/// `runnext` don't keep all others waiting.
+/// Takes a task from the queues that could starve; each of them comes first in turn. So two
+/// goroutines that wake each other through `runnext` don't keep all others waiting.
 pub fn now_and_then(m: MRef, p: PRef, tick: u32) -> Option<Task> {
     const QUEUES: u32 = 7;
     if nothing_waits(m, p) {
@@ -279,8 +287,9 @@ pub fn now_and_then(m: MRef, p: PRef, tick: u32) -> Option<Task> {
         2 => p.private.pop_front(alone).and_then(|word| unsafe { Task::from_word(word) }),
         3 => m.pinned.pop().or_else(|| group::steal(m)),
         4 => node.high.pop(),
-        // A goroutine that was preempted just now must not run before the goroutines for which it was preempted. Nor
-        // does a preempted goroutine get a P that goes back soon to a goroutine that computes.
+        // A goroutine that was preempted just now must not run before the goroutines for which it
+        // was preempted. Nor does a preempted goroutine get a P on loan, which soon goes back to a
+        // goroutine that computes.
         5 if p.loan.is_open() => None,
         5 => node.preempted.pop_if(preempted::has_waited),
         _ => node.low.pop(),
@@ -293,10 +302,11 @@ pub fn now_and_then(m: MRef, p: PRef, tick: u32) -> Option<Task> {
     (first..first + QUEUES).find_map(pick)
 }
 
-/// Takes a goroutine that was preempted and has waited for a slice since, once the other goroutines have had the P for
-/// as long as the last preempted goroutine had it. Not while the P is on loan. [`now_and_then`] serves preempted
-/// goroutines only once in some hundred decisions. That is too late if each of the other goroutines blocks its thread
-/// until sysmon takes the P: all of them may block on a lock that the preempted goroutine holds.
+/// Takes a goroutine that was preempted and has since waited for a slice, once the other goroutines
+/// have had the P for as long as the last preempted goroutine had it. Returns `None` while the P is
+/// on loan. [`now_and_then`] serves preempted goroutines only once in some hundred decisions. That
+/// is too late if each of the other goroutines blocks its thread until sysmon takes the P: all of
+/// them may block on a lock that the preempted goroutine holds.
 pub fn preempted_in_turn(p: PRef) -> Option<Task> {
     let waiting = &p.of_node().preempted;
     if waiting.is_empty() || p.loan.is_open() {
@@ -316,19 +326,19 @@ pub fn preempted_in_turn(p: PRef) -> Option<Task> {
     Some(task)
 }
 
-/// When a P has been taken for an event, preempted goroutines wait for this time, in ns: the M that gets the P may have to
-/// wait for a CPU.
+/// For this time, in ns, preempted goroutines wait when a P has been taken for an event: the M that
+/// gets the P may have to wait for a CPU.
 const EVENTS_FIRST: i64 = 1_000_000;
 
-/// The P was taken for an event: the event's goroutine runs before any that was preempted, which would keep the P for a
-/// slice. Only the P's owner may call this.
+/// Makes preempted goroutines wait until the goroutine of the event for which the P was taken has
+/// run: they would keep the P for a slice. Only the P's owner may call this.
 pub fn events_come_first(p: PRef, now: i64) {
     let until = &p.pace.others_until;
     until.set(until.get().max(now + EVENTS_FIRST));
 }
 
-/// A task of the node, from its global queue or from the tasks that were spawned for it. The two queues come first
-/// alternately, because either may be refilled without end.
+/// Takes a task from the node's global queue or from the tasks that were spawned for the node. The
+/// two come first alternately, because either may be refilled without end.
 fn next_global(p: PRef, turn: u32) -> Option<Task> {
     let node = p.of_node();
     match turn.is_multiple_of(2) {
@@ -337,7 +347,7 @@ fn next_global(p: PRef, turn: u32) -> Option<Task> {
     }
 }
 
-/// The task in `runnext`, which runs in its predecessor's turn.
+/// Takes the task in `runnext`, which runs in its predecessor's turn.
 #[inline(always)]
 #[must_use]
 fn take_runnext(p: PRef, alone: bool) -> Option<Task> {
@@ -354,15 +364,15 @@ fn empty_runnext(p: PRef, alone: bool) -> Option<Task> {
     }
     if alone {
         p.runnext.store(0, Ordering::Relaxed);
-        // SAFETY: it holds a task.
+        // SAFETY: `runnext` holds a task.
         return unsafe { Task::from_word(word) };
     }
-    // Acquire: pairs with the Release of the goroutine that set `runnext`. A thief may have taken the task meanwhile.
-    // SAFETY: it holds a task or 0.
+    // Acquire: pairs with the Release of the goroutine that set `runnext`. A thief may have taken
+    // the task meanwhile. SAFETY: `runnext` holds a task or 0.
     unsafe { Task::from_word(p.runnext.swap(0, Ordering::Acquire)) }
 }
 
-/// The oldest task of the shared queue, after the inbox has been moved there.
+/// Moves the inbox to the shared queue, and takes the oldest task there.
 #[inline(always)]
 fn next_shared(p: PRef, alone: bool) -> Option<Task> {
     if !p.inbox.is_empty() {
@@ -381,19 +391,21 @@ pub fn fetch_next_shared(p: PRef, taken: &Taken) {
     }
 }
 
-/// Prefetches for the next two goroutines, which last ran long ago: the stack of the first, and the descriptor of the
-/// second, which holds the address of its stack.
+/// Prefetches for the next two goroutines, which last ran long ago: the stack of the first, and the
+/// descriptor of the second, which holds the address of its stack.
 #[inline(always)]
 pub fn fetch(first: usize, second: usize) {
     arch::prefetch(second);
-    // SAFETY: the word is 0 or a task. The task may have left the ring already, but its memory stays mapped.
+    // SAFETY: the word is 0 or a task. The task may have left the ring already, but its memory
+    // stays mapped.
     if let Some(TaskKind::Goroutine(g)) = unsafe { Task::from_word(first) }.as_ref().map(Task::kind)
     {
         g.fetch_stack();
     }
 }
 
-/// Moves the inbox to the shared queue. What events have made ready there still need not wait for the end of a turn.
+/// Moves the inbox to the shared queue. Goroutines there that events have made ready still don't
+/// wait for the end of a turn.
 #[cold]
 #[inline(never)]
 fn drain_inbox(p: PRef) {
@@ -412,18 +424,18 @@ pub fn nothing_else(m: MRef, p: PRef) -> bool {
     are_empty(m, p, || p.runnext.load(Ordering::Relaxed))
 }
 
-/// Whether no task waits for its turn behind the goroutines that hand over to each other through `runnext`. Any thread
-/// may ask; the answer may be old when it is read.
+/// Whether no task waits for its turn behind the goroutines that hand over to each other through
+/// `runnext`. Any thread may call this; the answer may be outdated.
 #[inline(always)]
 pub fn nothing_waits(m: MRef, p: PRef) -> bool {
     are_empty(m, p, || usize::from(m.is_member()))
 }
 
-/// Whether the queues from which the P serves itself are empty but for `runnext`, the M is asked for nothing, and
-/// `besides` gives 0.
+/// Whether the queues from which the P serves itself are empty but for `runnext`, the M is asked
+/// for nothing, and `besides` gives 0.
 #[inline(always)]
 fn are_empty(m: MRef, p: PRef, besides: impl FnOnce() -> usize) -> bool {
-    // First the queues that goroutines which yield, or have just been made ready, are in.
+    // First the queues of goroutines that yield or were just made ready.
     if !p.shared.is_empty() || !p.private.is_empty() {
         return false;
     }
@@ -441,8 +453,9 @@ fn are_empty(m: MRef, p: PRef, besides: impl FnOnce() -> usize) -> bool {
     others == 0
 }
 
-/// Whether it makes sense to wait for another goroutine without parking: another P runs a goroutine, and no goroutine
-/// but the caller could run here meanwhile. Go's `sync_runtime_canSpin`. seed: S12
+/// Whether it makes sense to wait for another goroutine without parking: another P runs a
+/// goroutine, and no goroutine but the caller could run here meanwhile. Go's
+/// `sync_runtime_canSpin`. seed: S12
 pub fn may_spin() -> bool {
     let Some(m) = on_goroutine() else { return cpu::count() > 1 };
     let (rt, p) = (rt(), m.p());

@@ -9,18 +9,19 @@ use crate::sched::wait::netpoll;
 use core::ptr;
 use core::sync::atomic::{Ordering, fence};
 
-/// Puts a P into its node's set of idle P's. The caller looks for work once
-/// more afterwards, or knows that another M will.
+/// Puts a P into its node's set of idle P's. Afterwards the caller looks for work once more, or
+/// knows that another M will.
 pub fn make_idle(rt: &Runtime, p: PRef) {
     debug_assert_eq!(p.status(), PStatus::Idle);
-    // A gang's member may have left the P without a decision here: locked to its thread, or in a call.
+    // A gang's member may have left the P without a decision here: it is locked to its thread, or
+    // in a call.
     (rt.points.member_left)(p);
-    // Counted before it is in the set: the thread that takes it out of the set counts it out.
+    // Counted before the P is in the set: the thread that takes the P out of the set counts it out.
     rt.idle.p_idle();
     p.of_node().add_idle_p(p);
-    // Pairs with the fences in `Idle::work_added` and `ready::push_to_node`: either the adder of work finds the P in
-    // the set, or the caller finds the work. Also pairs with the fences in `netpoll::wait_begins`,
-    // `netpoll::stop_attending` and `world::stop`.
+    // Pairs with the fences in `Idle::work_added` and `ready::push_to_node`: either the adder of
+    // work finds the P in the set, or the caller finds the work. Also pairs with the fences in
+    // `netpoll::wait_begins`, `netpoll::stop_attending` and `world::stop`.
     fence(Ordering::SeqCst);
     netpoll::runner_left(p);
     if requests::is_stopping() {
@@ -28,7 +29,7 @@ pub fn make_idle(rt: &Runtime, p: PRef) {
     }
 }
 
-/// The M gives its P up; the caller alone owns it then.
+/// Takes the P from its M; the caller alone owns the P then.
 pub fn release_p(m: MRef) -> PRef {
     let p = m.p();
     m.p.set(ptr::null());
@@ -36,7 +37,7 @@ pub fn release_p(m: MRef) -> PRef {
     p
 }
 
-/// The M takes a P that the caller owns. seed: N3
+/// Gives the M a P that the caller owns. seed: N3
 pub fn acquire_p(m: MRef, p: PRef) {
     debug_assert!(m.p.get().is_null());
     p.last_m.store(m.as_ptr(), Ordering::Relaxed);
@@ -53,7 +54,7 @@ pub fn acquire_p(m: MRef, p: PRef) {
     go_to_g0_if_wanted_back(m, p);
 }
 
-/// The M has taken a P. If the thread's owner wants the thread back, the M must go to g0.
+/// Sends the M, which has taken `p`, to g0 if the thread's owner wants the thread back.
 #[inline(always)]
 pub fn go_to_g0_if_wanted_back(m: MRef, p: PRef) {
     if m.is_wanted_back() {
@@ -61,7 +62,8 @@ pub fn go_to_g0_if_wanted_back(m: MRef, p: PRef) {
     }
 }
 
-/// Takes a P that an M has left for a system call, among the `most` P's that follow `after`. The caller owns the P then.
+/// Takes a P that an M has left for a system call, among the `most` P's that follow `after`. The
+/// caller owns the P then.
 #[must_use]
 pub fn take_left_p(rt: &Runtime, after: PRef, most: usize) -> Option<PRef> {
     rt.ps_after(after, most).find(|p| p.take_from_call(PStatus::Idle))

@@ -1,12 +1,13 @@
-//! Blocking and waking: what every object that goroutines block on is built on.
+//! Parking and waking: the base of every object that goroutines block on.
 //!
-//! A goroutine that blocks puts a [`Waiter`] into the object's queue, under the object's lock, and parks. The context
-//! that runs next releases the lock, after the goroutine's registers are saved; on a P that is alone the goroutine
-//! itself releases the lock, before the switch. The waker takes the waiter out of the queue, under the lock, claims it
-//! and makes its goroutine ready.
+//! A goroutine that blocks puts a [`Waiter`] into the object's queue, under the object's lock, and
+//! parks. The context that runs next releases the lock, after the goroutine's registers are saved;
+//! on a P that is alone the goroutine itself releases the lock, before the switch. The waker takes
+//! the waiter out of the queue, under the lock, claims it and makes its goroutine ready.
 //!
-//! A claim decides between several wakers: a partner, the deadline, a cancel, the other cases of a select. Where only
-//! one waker is possible (no deadline, no select, no pointer to the goroutine elsewhere) there is no claim.
+//! A claim decides between several wakers: a partner, the deadline, a cancel, the other cases of a
+//! select. Where only one waker is possible (no deadline, no select, no pointer to the goroutine
+//! elsewhere) there is no claim.
 
 use super::{ready, switch};
 use crate::arch::{self, prefetch_lines};
@@ -32,7 +33,8 @@ pub const FOREVER: i64 = -1;
 pub const NOWAIT: i64 = 0;
 
 impl Parker {
-    /// Wakes the goroutine from the park by hand with this number. False: another waker has done so.
+    /// Wakes the goroutine from the park by hand with this number. Returns false if another waker
+    /// was first.
     pub fn wake(g: GRef, number: u64) -> bool {
         match g.parker.end(number, claim::WOKEN) {
             Ended::Claimed => ready::ready(g, When::Soon),
@@ -42,14 +44,16 @@ impl Parker {
         true
     }
 
-    /// Makes the parked goroutine or thread run again. The caller has claimed it, or is its only possible waker. After
-    /// this the waiter, and everything else on that goroutine's stack, may be gone.
+    /// Makes the parked goroutine or thread run again. The caller has claimed it, or is its only
+    /// possible waker. After this the waiter, and everything else on that goroutine's stack, may be
+    /// gone.
     ///
     /// # Safety
-    /// `parker` is parked, or about to be with the object's lock held.
+    /// `parker` is parked, or is about to park and the caller holds the object's lock.
     #[inline(always)]
     unsafe fn ready(parker: *const Parker, when: When) {
-        // SAFETY: the goroutine is parked, so its parker stays until it is made ready, which only the caller may do.
+        // SAFETY: the goroutine is parked, so its parker stays until it is made ready, which only
+        // the caller may do.
         let this = unsafe { &*parker };
         if this.is_thread() {
             blocked::thread_wakes(this.counted.get());
@@ -62,7 +66,8 @@ impl Parker {
         }
     }
 
-    /// The deadline has passed: wakes the goroutine from the park with this number. False: that park was over before.
+    /// Wakes the goroutine from the park with this number, whose deadline has passed. Returns false
+    /// if that park was already over.
     ///
     /// # Safety
     /// `parker` is a goroutine's, and the caller holds no lock.
@@ -71,7 +76,8 @@ impl Parker {
         let this = unsafe { &*parker };
         match this.end(number, claim::TIMED_OUT) {
             Ended::Claimed => {
-                // Many deadlines may pass at once, and the waiters have been out of the caches for long.
+                // Many deadlines may pass at once, and the waiters have been out of the caches for
+                // long.
                 this.g().fetch_stack();
                 // SAFETY: the goroutine was just claimed; and the caller holds no lock.
                 unsafe { leave_and_run(this.g()) };
@@ -82,11 +88,11 @@ impl Parker {
         true
     }
 
-    /// Ends the park under way with `Cancelled`, if there is one, unless cancelling is disabled. The caller has set
-    /// `G::cancelled` before.
+    /// Ends the goroutine's park, if there is one, with `Cancelled`, unless cancelling is disabled.
+    /// The caller has set `G::cancelled`.
     pub fn cancel(g: GRef) {
-        // Pairs with the fence in `Block::arm`: either the goroutine sees the flag, or this thread sees that it is
-        // about to park.
+        // Pairs with the fence in `Block::arm`: either the goroutine sees the flag, or this thread
+        // sees that the goroutine is about to park.
         fence(Ordering::SeqCst);
         let number = g.parker.claim.load(Ordering::Acquire) >> claim::BITS;
         // The goroutine finds the flag when it next waits after `Parker::let_cancel`.
@@ -94,36 +100,39 @@ impl Parker {
             return;
         }
         if let Ended::Claimed = g.parker.end(number, claim::CANCELLED) {
-            // SAFETY: the goroutine was just claimed; and no caller of `gs_cancel` holds a lock of the library.
+            // SAFETY: the goroutine was just claimed; and no caller of `gs_cancel` holds a lock of
+            // the library.
             unsafe { leave_and_run(g) };
         }
     }
 }
 
-/// A deadline or a cancel has ended the goroutine's park: takes the goroutine out of its object's queue, and then makes
-/// it run. So the goroutines behind it in the queue need not wait until this goroutine runs, which may take long: its
-/// priority may be low, or its thread blocked.
+/// Takes the goroutine, whose park a deadline or a cancel has ended, out of its object's queue, and
+/// then makes it run. So the goroutines behind it in the queue don't wait until this goroutine
+/// runs, which may take long: its priority may be low, or its thread blocked.
 ///
 /// # Safety
 /// The caller has claimed the goroutine, and holds no lock.
 unsafe fn leave_and_run(g: GRef) {
     if let Some(Leave { f, arg }) = g.request.get().leave {
-        // SAFETY: the goroutine is claimed and not made ready yet, so its stack, where `arg` points, stays as it is.
+        // SAFETY: the goroutine is claimed and not made ready yet, so its stack, where `arg`
+        // points, stays as it is.
         unsafe { f(arg) };
     }
     ready::ready(g, When::Soon);
 }
 
-/// How soon a waiter runs once it has been woken. Constant while it waits, except for the state of its thread.
+/// How soon a waiter runs once woken: a constant below, or the address of the M to which its
+/// goroutine is bound. Fixed while the waiter waits, but that M may block or unblock.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Haste(usize);
 
 impl Haste {
-    /// The scheduler runs it within a time slice or so.
+    /// The waiter runs within about a time slice.
     pub const PROMPT: Haste = Haste(0);
-    /// The scheduler runs it seldom: its priority is low.
+    /// The waiter runs seldom: its priority is low.
     const LOW: Haste = Haste(1);
-    /// The scheduler runs it only when nothing else can run.
+    /// The waiter runs only when nothing else can run.
     const IDLE: Haste = Haste(2);
 
     /// The haste of the caller.
@@ -139,7 +148,7 @@ impl Haste {
         }
     }
 
-    /// As a word, for [`Waiter::elem`]; `from_word` reads it back.
+    /// Encodes the haste as a word for [`Waiter::elem`]; `from_word` decodes it.
     pub fn into_word(self) -> *mut u8 {
         self.0 as *mut u8
     }
@@ -152,7 +161,8 @@ impl Haste {
         match self {
             Haste::PROMPT => true,
             Haste::LOW | Haste::IDLE => false,
-            // SAFETY: an M's address, which stays mapped as long as a goroutine is bound to it.
+            // SAFETY: `m` is the address of an M, which stays mapped as long as a goroutine is
+            // bound to it.
             Haste(m) => !unsafe { MRef::from_ptr(m as *const M) }.is_blocked(),
         }
     }
@@ -169,9 +179,10 @@ impl Waiter {
     /// The caller has taken the waiter out of its queue and claimed it.
     #[inline(always)]
     pub unsafe fn ready(waiter: *const Waiter, when: When) {
-        // What the goroutine needs first when it goes on is next to the waiter on its stack.
+        // The data that the goroutine needs first is next to the waiter on its stack.
         prefetch_lines(waiter as usize, 2..4);
-        // SAFETY: the waiter is claimed, so it stays until its goroutine is made ready, which only the caller may do.
+        // SAFETY: the waiter is claimed, so it stays until its goroutine is made ready, which only
+        // the caller may do.
         unsafe { Parker::ready((*waiter).parker, when) };
     }
 }
@@ -179,34 +190,34 @@ impl Waiter {
 /// Makes all these waiters run.
 pub fn ready_all(waiters: Claimed) {
     for w in waiters.iter() {
-        // SAFETY: the waiter was taken out of its queue and claimed, as `Claimed` says; it is not used after this.
+        // SAFETY: the waiter was taken out of its queue and claimed, as `Claimed` says; it is not
+        // used after this.
         unsafe { Waiter::ready(w, When::Soon) };
     }
 }
 
-/// The `unlock` of [`Block::park`] for a [`SpinLock`], whose address is the argument.
+/// Releases the [`SpinLock`] at this address: an `unlock` for [`Block::park`].
 ///
 /// # Safety
 /// `lock` is the address of a lock that the caller holds.
 pub unsafe fn unlock(lock: usize) {
-    // SAFETY: the address of a lock that is held, as the caller says.
+    // SAFETY: `lock` is the address of a lock that is held, as the caller says.
     unsafe { (*(lock as *const SpinLock)).unlock() };
 }
 
-/// A blocking operation of the caller, goroutine or thread.
+/// A blocking operation of the calling goroutine or thread.
 pub struct Block {
     parker: *const Parker,
-    /// The park's number; 0: no claim is needed.
+    /// The park's number; 0 if the park needs no claim.
     number: u64,
     /// In ns on CLOCK_MONOTONIC, or [`FOREVER`].
     deadline: i64,
 }
 
 impl Block {
-    /// Begins to block, or says at once why not: `-EAGAIN` for
-    /// [`NOWAIT`], `-ETIMEDOUT`, `-ECANCELED`. `several`: it will wait in more
-    /// than one queue. `thread` is used when the caller is a plain thread; it
-    /// stays where it is until the park is over.
+    /// Begins to block. Errors: `-EAGAIN` for [`NOWAIT`], `-ETIMEDOUT`, `-ECANCELED`. `several`:
+    /// the caller will wait in more than one queue. `thread` is used if the caller is a plain
+    /// thread, and must not move until the park is over.
     #[inline(always)]
     pub fn begin(thread: &Parker, deadline: i64, several: bool, why: Why) -> Result<Block, i32> {
         if deadline == NOWAIT {
@@ -218,7 +229,7 @@ impl Block {
         Block::arm(thread, deadline, several, true, why)
     }
 
-    /// Begins to block until a waker comes: no deadline, no cancel.
+    /// Begins to block without a deadline; no cancel ends the park.
     pub fn begin_uncancellable(thread: &Parker, why: Why) -> Block {
         match Block::arm(thread, FOREVER, false, false, why) {
             Ok(block) => block,
@@ -259,17 +270,17 @@ impl Block {
         Ok(Block { parker: &raw const g.parker, number, deadline })
     }
 
-    /// The caller's waiter, to be put into a queue.
+    /// Makes the caller's waiter, to be put into a queue.
     #[inline(always)]
     pub fn waiter(&self) -> Waiter {
         let mut place = MaybeUninit::uninit();
         self.make_waiter(&mut place);
-        // SAFETY: made just now.
+        // SAFETY: `make_waiter` has written the waiter.
         unsafe { place.assume_init() }
     }
 
-    /// As [`Block::waiter`], but makes the waiter at its place. A waiter that is made elsewhere and then copied costs
-    /// time: the wide loads of the copy wait for the narrow stores before them.
+    /// [`Block::waiter`] in place. A waiter that is copied costs time: the wide loads of the copy
+    /// wait for the narrow stores before them.
     #[inline(always)]
     pub fn make_waiter<'a>(&self, place: &'a mut MaybeUninit<Waiter>) -> &'a mut Waiter {
         let at = place.as_mut_ptr();
@@ -288,8 +299,9 @@ impl Block {
         }
     }
 
-    /// Parks the caller. `unlock(arg)` releases the locks of the queues that the caller is in, once the caller can be
-    /// woken. If no waker ended the park, the caller must take its waiters out of the queues.
+    /// Parks the caller. `unlock(arg)` releases the locks of the queues that the caller is in, once
+    /// the caller can be woken. If no waker ended the park, the caller must take its waiters out of
+    /// the queues.
     ///
     /// # Safety
     /// The caller holds what `unlock` releases; `unlock` doesn't block.
@@ -309,8 +321,8 @@ impl Block {
         unsafe { self.park_leaving(unlock, arg, None) }
     }
 
-    /// [`Block::park`] where others may wait behind the caller. If a deadline or a cancel ends the park, `leave` has
-    /// been called before this returns.
+    /// [`Block::park`] for a queue where others may wait behind the caller. If a deadline or a
+    /// cancel ends the park, `leave` is called before this returns.
     ///
     /// # Safety
     /// As `park`; `leave` may be called, without a lock, until this returns.
@@ -334,7 +346,8 @@ impl Block {
         }
         let g = parker.g();
         g.set_status(Status::Waiting);
-        // SAFETY: the parker is a goroutine's, so a goroutine runs this code and its thread has an M.
+        // SAFETY: the parker is a goroutine's, so a goroutine runs this code and its thread has an
+        // M.
         let m = unsafe { m::must_current() };
         if self.number == 0 {
             // SAFETY: a goroutine that parks has a P.
@@ -363,8 +376,9 @@ impl Block {
         cause
     }
 
-    /// Parks a goroutine that others wake by [`Parker::wake`]. Calls `commit(arg)` when the goroutine is at rest. If
-    /// that gives false the goroutine goes on at once; else its deadline counts from then on.
+    /// Parks a goroutine that others wake by [`Parker::wake`]. Calls `commit(arg)` when the
+    /// goroutine is at rest. If `commit` returns false the goroutine goes on at once; else its
+    /// deadline applies from then on.
     ///
     /// # Safety
     /// The block is a goroutine's and has a number; `commit` doesn't block.
@@ -380,7 +394,8 @@ impl Block {
             arg: 0,
             leave: None,
         });
-        // SAFETY: the parker is a goroutine's, so a goroutine runs this code and its thread has an M.
+        // SAFETY: the parker is a goroutine's, so a goroutine runs this code and its thread has an
+        // M.
         let m = unsafe { m::must_current() };
         // SAFETY: the frame with `hand` stays until the commit has published the park.
         unsafe { switch::switch_away(m, commit_by_hand, &raw const hand as usize) };
@@ -409,8 +424,8 @@ impl Block {
                 if parker.change(self.number, claim::PARKED, claim::TIMED_OUT) {
                     return Cause::TimedOut;
                 }
-                // A waker has claimed the park before, and is about to write the note. It may have lost its CPU to this
-                // thread.
+                // A waker has claimed the park, and is about to write the note. The waker may have
+                // lost its CPU to this thread.
                 deadline = FOREVER;
             }
         }
@@ -418,8 +433,8 @@ impl Block {
     }
 }
 
-/// A goroutine that has announced a call waits in the library on its thread. Meanwhile the registers of the user's code
-/// are on the stack, where `embed::for_each` shows them.
+/// Marks an M whose goroutine has announced a call and waits in the library on its thread.
+/// Meanwhile the registers of the user's code are on the stack, where `embed::for_each` shows them.
 struct WaitsInside {
     m: Option<MRef>,
     registers: [usize; 6],
@@ -446,7 +461,8 @@ impl Drop for WaitsInside {
     }
 }
 
-/// Publishes a goroutine that has just been left, and that wakers must claim: from here on they may wake it.
+/// Publishes a goroutine that has just been left and that wakers must claim. From here on they may
+/// wake the goroutine.
 ///
 /// # Safety
 /// `g` is the address of a goroutine that has made a [`ParkRequest`].
@@ -463,8 +479,8 @@ unsafe fn commit_claim(g: usize) {
     // SAFETY: the locks that `park` was given are still held.
     unsafe { unlock(arg) };
     if !published {
-        // A deadline or a cancel has marked the claim meanwhile, so this thread still owns the goroutine.
-        // SAFETY: the locks have just been released.
+        // A deadline or a cancel has marked the claim meanwhile, so this thread still owns the
+        // goroutine. SAFETY: the locks have just been released.
         unsafe { leave_and_run(g) };
     }
 }
@@ -475,12 +491,12 @@ struct ByHand {
     block: Block,
     commit: unsafe fn(usize) -> bool,
     arg: usize,
-    /// An entry was made for the deadline.
+    /// Whether the deadline has a timer entry.
     timed: Cell<bool>,
 }
 
-/// The commit of a park by hand. Until the end the claim is `ARMING`: a waker only marks it meanwhile, so the goroutine
-/// stays at rest, and its stack as it is.
+/// The commit of a park by hand. The claim is `ARMING` until the end: a waker only marks the claim,
+/// so the goroutine stays at rest, and its stack as it is.
 ///
 /// # Safety
 /// `hand` is the address of a [`ByHand`] whose goroutine has just been left.
@@ -514,7 +530,7 @@ pub fn sleep_until(deadline: i64, why: Why) -> Cause {
     sleep(Block::begin(&thread, deadline, false, why))
 }
 
-/// [`sleep_until`], without asking the clock whether the deadline has passed already.
+/// [`sleep_until`] without checking whether the deadline has already passed.
 pub fn sleep_to(deadline: i64, why: Why) -> Cause {
     let thread = Parker::for_thread();
     sleep(Block::arm(&thread, deadline, false, true, why))

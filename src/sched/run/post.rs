@@ -1,5 +1,6 @@
-//! Where an M without a P sleeps, and what it finds when it wakes: on its note, in the epoll instance of a P that it
-//! attends to, or, as the node's watcher, in the instance of a node. `POLLER.md` says why no event is lost.
+//! Where an M without a P sleeps (on its note, in the epoll instance of a P that it attends to, or,
+//! as the node's watcher, in the instance of a node), and what the M finds when it wakes.
+//! `POLLER.md` says why no event is lost.
 
 use super::{requests, start};
 use crate::os::bell::Bell;
@@ -16,7 +17,7 @@ use crate::sched::wait::netpoll::{
 use core::sync::atomic::{Ordering, fence};
 use core::{hint, ptr};
 
-/// How many P's with events a watcher takes out of its node's instance at once.
+/// A watcher takes at most this number of P's with events out of its node's instance at once.
 const FIRED: usize = 16;
 
 /// Where an M without a P sleeps.
@@ -32,20 +33,21 @@ pub enum Post<'a> {
 /// How a sleep has ended.
 #[must_use]
 pub struct Woken {
-    /// The M has been notified.
+    /// Whether the M has been notified.
     pub notified: bool,
-    /// Goroutines that events of one P's files have made ready, and that P: the P that the M attends to, or a P that
-    /// another M runs.
+    /// Goroutines that events of the files of the P `of` have made ready. The M attends to `of`, or
+    /// another M runs `of`.
     found: Events,
     of: Option<PRef>,
-    /// P's that had events when no M attended to them. They are not armed any more.
+    /// Ids of `n` P's that had events while no M attended to them. These P's are no longer armed.
     fired: [u16; FIRED],
     n: usize,
 }
 
 impl<'a> Post<'a> {
-    /// Where an M sleeps that attends to no P. The M becomes the watcher of a node that has none: a node that needs a
-    /// watcher, else its own. If these have watchers it sleeps on its note.
+    /// Chooses where an M that attends to no P sleeps. The M becomes the watcher of a near node
+    /// that needs a watcher, else of its own node. If these have watchers, the M sleeps on its
+    /// note.
     pub fn find(rt: &'a Runtime, m: MRef) -> Post<'a> {
         if !rt.polls.load(Ordering::Acquire) {
             return Post::Note;
@@ -63,12 +65,12 @@ impl<'a> Post<'a> {
             .map_or(Post::Note, Post::Node)
     }
 
-    /// Whether events of P's files have to wake an M that sleeps at this post. Such an M is taken out of its pool last.
+    /// Whether an M at this post watches files. Such an M is taken out of its pool last.
     pub fn is_needed(&self) -> bool {
         !matches!(self, Post::Note)
     }
 
-    /// The M leaves its post.
+    /// Ends the M's watch at this post.
     pub fn leave(&self) {
         match self {
             Post::Note => {}
@@ -77,8 +79,8 @@ impl<'a> Post<'a> {
         }
     }
 
-    /// The M has left its post to do other work, or for good: another idle M watches the node now if the node needs a
-    /// watcher. If no M is idle sysmon finds one.
+    /// Finds another idle M to watch the node, if the node needs a watcher, when this M has left
+    /// its post. If no M is idle, sysmon finds an M.
     pub fn pass_on(&self, rt: &Runtime) {
         let node = match self {
             Post::Note => return,
@@ -95,8 +97,8 @@ impl<'a> Post<'a> {
         }
     }
 
-    /// The M sleeps until it is notified, the deadline (ns; negative: none) has passed
-    /// or, unless it sleeps on its note, something has happened with a file.
+    /// Sleeps until the M is notified, the deadline (ns; negative: none) has passed or, unless the
+    /// M sleeps on its note, a file has an event.
     pub fn sleep(&self, rt: &Runtime, m: MRef, deadline: i64) -> Woken {
         let began = time::now();
         let sleep = rt.oversleep.plan(began, deadline);
@@ -105,7 +107,8 @@ impl<'a> Post<'a> {
         if !woken.has_cause() && began < sleep.until && sleep.until <= now {
             rt.oversleep.learn(sleep, now);
         }
-        // Not if something else has ended the sleep, long before the deadline.
+        // `plan` ends the sleep a little early: spin until the deadline. If the deadline is still
+        // far, another cause has ended the sleep.
         while !woken.has_cause() && now < deadline && deadline - now <= oversleep::MOST {
             woken = self.look(m);
             now = time::now();
@@ -113,7 +116,7 @@ impl<'a> Post<'a> {
         woken
     }
 
-    /// [`Post::sleep`] without sleeping.
+    /// Checks once for what ends [`Post::sleep`], without sleeping.
     fn look(&self, m: MRef) -> Woken {
         match self {
             Post::Note => {
@@ -124,7 +127,7 @@ impl<'a> Post<'a> {
         }
     }
 
-    /// [`Post::sleep`], as late as the kernel wakes the thread.
+    /// [`Post::sleep`] without making up for the kernel's late wake-ups.
     fn sleep_until(&self, m: MRef, deadline: i64) -> Woken {
         let mut woken = Woken::none();
         let bell = match self {
@@ -164,7 +167,8 @@ impl Woken {
         woken
     }
 
-    /// A sleep that has ended with these goroutines in hand, which events of the P's files have made ready.
+    /// A sleep after which these goroutines are in hand: events of the P's files have made them
+    /// ready.
     #[cfg(test)]
     pub fn with_found(of: PRef, found: Events) -> Woken {
         Woken { found, of: Some(of), ..Woken::none() }
@@ -175,7 +179,7 @@ impl Woken {
         self.notified || self.found.len() > 0 || self.n > 0
     }
 
-    /// Waits for events of the P's files until the deadline (ns; 0: it doesn't wait), and takes them.
+    /// Waits for events of the P's files until the deadline (ns; 0: no wait), and takes them.
     fn found_at(&mut self, p: PRef, deadline: i64) {
         self.found = take_events(p, deadline);
         self.of = Some(p).filter(|_| self.found.len() > 0);
@@ -187,7 +191,7 @@ impl Woken {
         let n = epoll::wait(epoll, &mut events, deadline);
         for &Event { u64: data, .. } in &events[..n] {
             match data {
-                // The caller takes its note after this.
+                // The caller takes its note afterwards.
                 BELL => node.poll.instance.bell().into_iter().for_each(Bell::heard),
                 _ => {
                     self.fired[self.n] = data as u16;
@@ -197,9 +201,10 @@ impl Woken {
         }
     }
 
-    /// Takes a P for the events: one of the P's that have events, if it is idle or in a system call, else any idle P of
-    /// the node. Takes the events of a P that another M runs, whose goroutine may compute or begin a call next. Arms the
-    /// other idle P's with events for the next watcher.
+    /// Takes a P for the events: one of the P's that have events, if it is idle or in a system
+    /// call, else any idle P of the node. Takes the events of a P that another M runs, because its
+    /// goroutine may compute or begin a call next. Arms the other idle P's with events for the next
+    /// watcher.
     #[must_use]
     pub fn take_p(&mut self, rt: &Runtime) -> Option<PRef> {
         let take = |p: PRef| rt.take_idle_p(p) || p.take_from_call(PStatus::Idle);
@@ -216,13 +221,14 @@ impl Woken {
         taken.or_else(|| self.of.and_then(|p| rt.take_idle_p_of(p.of_node())))
     }
 
-    /// The numbers of the P's that had events. They are the caller's to disarm and settle.
+    /// Takes the ids of the P's that had events. The caller disarms and settles each.
     fn fired_ps(&mut self) -> impl Iterator<Item = usize> + use<> {
         let n = core::mem::take(&mut self.n);
         self.fired.into_iter().take(n).map(usize::from)
     }
 
-    /// Takes the events of a P that another M runs. Leaves events that it has in hand already to their P.
+    /// Takes the events of a P that another M runs. Events already in hand go to the inbox of their
+    /// P.
     fn take_events_of(&mut self, p: PRef) {
         if let Some(before) = self.of.take() {
             core::mem::take(&mut self.found).into_inbox(before);
@@ -230,14 +236,14 @@ impl Woken {
         self.found_at(p, 0);
     }
 
-    /// If the M has events in hand, and the goroutine of their P computes: that P, or another P of the node.
+    /// Takes the P of the events in hand, or another P of the node, if that P's goroutine computes.
     #[must_use]
     pub fn take_computing_p(&self, rt: &Runtime) -> Option<PRef> {
         let home = self.of.filter(|_| !requests::is_stopping())?;
         events::take_p(rt, home, time::now(), Heir::Taker)
     }
 
-    /// The M has something else to do: leaves the events to their P's.
+    /// Leaves the events to their P's: the M has something else to do.
     pub fn leave_events(mut self, rt: &Runtime) {
         for id in self.fired_ps() {
             let p = rt.p(id);
@@ -256,8 +262,9 @@ impl Woken {
         }
     }
 
-    /// Queues the goroutines that events have made ready on the P that the M has taken for them. If that P serves them as
-    /// those of a P whose goroutine computes (`P::serves`), they go into the inbox of their P.
+    /// Queues the goroutines that events have made ready on the P that the M has taken for them. If
+    /// that P serves the events of a P whose goroutine computes (`P::serves`), the goroutines go to
+    /// the inbox of the latter.
     pub fn deliver(self, m: MRef) {
         let p = m.p();
         if self.of.is_some() && p.serves.load(Ordering::Relaxed) == 0 {
@@ -268,7 +275,7 @@ impl Woken {
     }
 }
 
-/// The event that the P was armed for has come.
+/// Marks the P as not armed: its event has come.
 fn disarm(p: PRef) {
     // SeqCst, and the fence: see `arm`.
     p.poll.armed.store(false, Ordering::SeqCst);
@@ -280,11 +287,13 @@ fn disarm(p: PRef) {
 enum Settled {
     /// The M that attends to the P, the next watcher, or this thread, which has taken them.
     Seen,
-    /// An M runs the P. It polls if it makes decisions, but its goroutine may compute, or begin a call.
+    /// Perhaps no thread: the M that runs the P polls if it makes decisions, but its goroutine may
+    /// compute or begin a call.
     NotSeen,
 }
 
-/// A P has events and is not armed any more. If the P is idle the next watcher must see the events, so it is armed again.
+/// Finds which thread sees the events of a P that is not armed any more. Arms an idle P again, for
+/// the next watcher.
 fn settle(p: PRef) -> Settled {
     match p.status() {
         _ if p.poll.is_attended() => {}
@@ -298,7 +307,7 @@ fn settle(p: PRef) -> Settled {
     Settled::Seen
 }
 
-/// Whether P's that no M attends to have files that are waited for.
+/// Whether goroutines wait for files of a P of the node to which no M attends.
 fn needs_watcher(rt: &Runtime, node: &Node) -> bool {
     let deserted =
         |p: &PRef| p.node as usize == node.id && p.poll.is_waited_for() && is_deserted(*p);
@@ -310,8 +319,8 @@ pub fn lacks_watcher(rt: &Runtime, node: &Node) -> bool {
     node.poll.epoll().is_some() && !node.poll.has_watcher() && needs_watcher(rt, node)
 }
 
-/// A thread has left an idle P alone: wakes or makes an M that watches the P's node, if no M does. False: no M is idle,
-/// and none can be made.
+/// Wakes or makes an M that watches the node of a P that was left idle, if the node lacks a
+/// watcher. Returns false if no M is idle and none can be made.
 pub fn ensure_watched(rt: &Runtime, node: &Node) -> bool {
     if !rt.polls.load(Ordering::Relaxed) || !lacks_watcher(rt, node) {
         return true;

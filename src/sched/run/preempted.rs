@@ -1,5 +1,5 @@
-//! Goroutines that wait in the handler of the preemption signal, each on its M's thread: their queue, and who gets a P
-//! beside them. `take/PREEMPTION.md` has the protocol.
+//! Goroutines that wait in the handler of the preemption signal, each on its M's thread: their
+//! queue, and which of them gets a P. `take/PREEMPTION.md` has the protocol.
 
 use super::order;
 use super::start::m_for;
@@ -14,15 +14,16 @@ use crate::sched::types::runtime::{Runtime, rt};
 use crate::sched::types::task::{Task, TaskKind};
 use core::sync::atomic::Ordering;
 
-/// A goroutine runs for this time, in ns, before it lends its P to an event, or to an M that is back from a call. A
-/// preempted goroutine runs longer by the time for which it was kept from the P, so a flood of events gets at most half
-/// of the P.
+/// A goroutine runs for this time, in ns, before it lends its P to an event, or to an M that is
+/// back from a call. A preempted goroutine runs longer by the time for which it was kept from the
+/// P, so a flood of events gets at most half of the P.
 pub const WAKE_UP: i64 = 100_000;
 
-/// A preempted goroutine runs on this P from now on; the caller owns the P. The new tick tells sysmon that the P has another
-/// goroutine, with a time slice of its own. The goroutine runs undisturbed for as long as others had the P since a
-/// preempted goroutine last ran there. The thread that gives the P calls this, and then the goroutine's thread, which may
-/// wait for a CPU in between.
+/// Notes that a preempted goroutine runs on this P, which the caller owns, from now on. The new
+/// tick tells sysmon that the P has another goroutine, with a time slice of its own. The goroutine
+/// runs undisturbed for as long as others had the P since a preempted goroutine last ran there.
+/// Called by the thread that gives the P, and again by the goroutine's thread, which may have
+/// waited for a CPU in between.
 pub fn computes_from_now(p: PRef) {
     let (now, event_waits) = (time::now(), p.event_waits());
     order::next_tick(p);
@@ -50,7 +51,7 @@ pub fn priority_of(g: GRef) -> i8 {
     if g.priority.get() == priority::MEMBER { priority::MEMBER } else { priority::PREEMPTED }
 }
 
-/// Whether a goroutine that was preempted has waited for as long as others may run.
+/// Whether a preempted goroutine has waited for a time slice. False for a newborn.
 pub fn has_waited(task: &Task) -> bool {
     match task.kind() {
         TaskKind::Goroutine(g) => time::now() - g.left_at.get() >= rt().slice,
@@ -63,9 +64,10 @@ pub fn is_interrupted(g: GRef) -> bool {
     g.has(flags::INTERRUPTED)
 }
 
-/// Makes sure that an M is idle before a P is taken from a running M: making a thread takes the lock of the C library's
-/// heap, which the running M's goroutine may have. False: no M is idle yet. If there can be no more threads, or a
-/// thread forks, an M that waits in the handler will do.
+/// Makes sure that an M is idle before a P is taken from a running M: making a thread takes the
+/// lock of the C library's heap, which the running M's goroutine may hold. Returns false if no M is
+/// idle yet. Returns true also if there can be no more threads, or a thread forks: then an M that
+/// waits in the handler will do.
 pub fn keep_a_spare(rt: &Runtime, p: PRef) -> bool {
     if rt.nodes_from(p.node as usize).any(Node::has_idle_m) {
         return true;
@@ -73,8 +75,8 @@ pub fn keep_a_spare(rt: &Runtime, p: PRef) -> bool {
     if is_forking() {
         return true;
     }
-    // A thread in `thread_start` isn't idle, and may wait for a lock that a goroutine in the handler has: that
-    // goroutine gets the P, and needs no other thread.
+    // A thread in `thread_start` isn't idle, and may wait for a lock that a goroutine in the
+    // handler holds: that goroutine gets the P, and needs no other thread.
     if threads_starting() > 0 && rt.nodes.iter().any(|n| !n.preempted.is_empty()) {
         return true;
     }
@@ -85,23 +87,24 @@ pub fn keep_a_spare(rt: &Runtime, p: PRef) -> bool {
     rt.lacks_threads.load(Ordering::Relaxed) || rt.template.is_stuck()
 }
 
-/// How many threads are in `thread_start`, where they may wait for a lock that a goroutine has.
+/// Counts the threads in the hook `thread_start`, where they may wait for a lock that a goroutine
+/// holds.
 pub static STARTING: Headcount = Headcount::new();
 
-/// How many threads are in the hook `thread_start`, where they may wait for a lock that a goroutine has.
+/// The count of [`STARTING`].
 pub fn threads_starting() -> usize {
     STARTING.len()
 }
 
-/// The M that can have the P at once: an idle M, already out of its pool; if there can be no more threads, an M whose
-/// goroutine waits in the handler, with that goroutine.
+/// Takes an M that can have the P at once: an idle M, out of its pool; else, if there can be no
+/// more threads, an M whose goroutine waits in the handler, with that goroutine.
 pub fn heir_for(rt: &Runtime, p: PRef) -> Option<(MRef, Option<Task>)> {
     m_for(rt, p, false).map(|m| (m, None)).or_else(|| waiting_in_handler(rt, p))
 }
 
-/// Takes a goroutine that waits in the signal handler out of its queue, if there can be no more threads for now. (The
-/// goroutine may have a lock for which a thread waits that makes another thread, or a new thread in the hook
-/// `thread_start`.)
+/// Takes a goroutine that waits in the signal handler out of its queue, if there can be no more
+/// threads for now. That goroutine may hold a lock for which a thread waits that makes another
+/// thread, or that is in the hook `thread_start`.
 pub fn waiting_in_handler(rt: &Runtime, p: PRef) -> Option<(MRef, Option<Task>)> {
     let lacks = rt.lacks_threads.load(Ordering::Relaxed) || rt.template.is_stuck();
     if !lacks && !is_forking() && threads_starting() == 0 {
@@ -112,13 +115,13 @@ pub fn waiting_in_handler(rt: &Runtime, p: PRef) -> Option<(MRef, Option<Task>)>
     Some((m, Some(task)))
 }
 
-/// Any goroutine that waits in the signal handler, taken out of its queue, and its M.
+/// Takes any goroutine that waits in the signal handler out of its queue; returns its M too.
 pub fn any_in_handler(rt: &Runtime) -> Option<(MRef, Task)> {
     let task = rt.nodes.iter().find_map(|n| n.preempted.pop());
     task.or_else(|| (rt.points.any_member_in_handler)(rt)).map(with_its_m)
 }
 
-/// A goroutine that waits in the handler, with the M that it waits on.
+/// Pairs a goroutine that waits in the handler with the M on which it waits.
 pub fn with_its_m(task: Task) -> (MRef, Task) {
     (its_m(&task), task)
 }
@@ -132,8 +135,8 @@ pub fn its_m(task: &Task) -> MRef {
     }
 }
 
-/// Whether the goroutine that another thread's M runs may be preempted. The M may leave that goroutine at any moment, so
-/// the caller must check afterwards that the M is still outside.
+/// Whether the goroutine that another thread's M runs may be preempted. The M may leave that
+/// goroutine at any moment, so the caller must check afterwards that the M is still outside.
 pub fn runs_preemptible(m: MRef) -> bool {
     // SAFETY: null or a descriptor, which stays mapped.
     unsafe { GRef::from_nullable(m.curg.seen()) }.is_some_and(is_preemptible)
@@ -143,8 +146,8 @@ pub fn is_preemptible(g: GRef) -> bool {
     g.flags.seen() & flags::NOPREEMPT == 0 && g.preempt_off.load(Ordering::Relaxed) == 0
 }
 
-/// Whether the signal may stop the goroutine that the M runs, wherever that goroutine is. A guess, as with
-/// [`runs_preemptible`]: the M may run another goroutine by the time the caller acts.
+/// Whether the signal may stop the goroutine that the M runs, wherever that goroutine is. A guess,
+/// as with [`runs_preemptible`]: the M may run another goroutine by the time the caller acts.
 pub fn may_be_interrupted(m: MRef) -> bool {
     // SAFETY: null or a descriptor, which stays mapped.
     unsafe { GRef::from_nullable(m.curg.seen()) }.is_some_and(is_interruptible)
@@ -154,8 +157,8 @@ pub fn is_interruptible(g: GRef) -> bool {
     is_preemptible(g) && g.flags.seen() & flags::NOSIGNAL == 0
 }
 
-/// Whether events may get this P: not if its goroutine must not be stopped by the signal. True also if no M runs the P:
-/// the thread of a preempted goroutine may be about to run it.
+/// Whether events may get this P: not if the signal must not stop its goroutine. True also if no M
+/// runs the P: the thread of a preempted goroutine may be about to run it.
 pub fn may_lose_p(p: PRef) -> bool {
     p.runner().is_none_or(may_be_interrupted)
 }

@@ -15,8 +15,8 @@ use crate::sched::types::waiter::When;
 use core::iter;
 use core::sync::atomic::{Ordering, fence};
 
-/// Makes a goroutine that the caller owns runnable. The goroutine's registers are saved, or, on a P that is alone, will
-/// be saved before that P takes the goroutine from a queue. Go's `goready`.
+/// Makes a goroutine that the caller owns runnable. The goroutine's registers are saved, or, on a P
+/// that is alone, will be saved before that P takes the goroutine from a queue. Go's `goready`.
 #[inline(always)]
 pub fn ready(g: GRef, when: When) {
     g.set_status(Status::Runnable);
@@ -26,13 +26,15 @@ pub fn ready(g: GRef, when: When) {
     }
 }
 
-/// Whether the goroutine can't simply be pushed to the queues of the caller's P. `migrates`: `P::migrates`.
+/// Whether the goroutine can't simply be pushed to the queues of the caller's P: it is bound, its
+/// priority isn't normal, or `migrates` is set.
 #[inline(always)]
 pub fn is_special(g: GRef, migrates: bool) -> bool {
     g.flags.get() & flags::BOUND != 0 || g.priority.get() != priority::NORMAL || migrates
 }
 
-/// Makes the goroutine ready if it belongs in a special queue. False: it doesn't, so the caller chooses the queue.
+/// Makes the goroutine ready if it belongs in a special queue. Else returns false, and the caller
+/// chooses the queue.
 pub fn ready_if_special(task: &Task) -> bool {
     match task.kind() {
         TaskKind::Goroutine(g) if is_special(g, rt().debug.migrate) => {
@@ -53,7 +55,8 @@ fn ready_here(m: MRef, g: GRef, when: When) {
     }
 }
 
-/// Measures how long the goroutine, which the caller makes ready, waits to run, from `at` (ns) on.
+/// Begins to measure, from `at` (ns) on, how long the goroutine, which the caller makes ready,
+/// waits to run.
 pub fn measure_wait(g: GRef, at: i64) {
     g.ready_at.set(at);
     g.set_flag(flags::TIMED, true);
@@ -68,18 +71,21 @@ fn push_ready(p: PRef, g: GRef, when: When) {
     }
 }
 
-/// Makes the goroutine the running goroutine's successor, in what is left of its time slice. The former successor goes
-/// to the private queue, where thieves find it. No M is woken for a successor: the caller is most likely about to park,
-/// and a woken M would only race it for the successor. If the caller runs on instead, sysmon wakes an M.
+/// Makes the task the running goroutine's successor, for the rest of that goroutine's time slice.
+/// The former successor goes to the private queue, where thieves find it. No M is woken for a
+/// successor: the caller is most likely about to park, and a woken M would only race it for the
+/// successor. If the caller runs on instead, sysmon wakes an M.
 #[inline(always)]
 fn set_runnext(p: PRef, task: Task) {
     if p.runnext.load(Ordering::Relaxed) == 0 {
-        // Thieves only take something out. Release: pairs with a thief's Acquire, which then sees the goroutine.
+        // A store suffices: thieves only empty `runnext`. Release: pairs with a thief's Acquire,
+        // which then sees the goroutine.
         p.runnext.store(task.into_word(), Ordering::Release);
     } else {
-        // Release: as above. Acquire: pairs with the Release that stored the former successor, which is pushed below.
+        // Release: as above. Acquire: pairs with the Release that stored the former successor,
+        // which is pushed below.
         let before = p.runnext.swap(task.into_word(), Ordering::AcqRel);
-        // SAFETY: it holds a task or 0.
+        // SAFETY: `runnext` holds a task or 0.
         if let Some(before) = unsafe { Task::from_word(before) } {
             push_private(p, before);
         }
@@ -110,8 +116,8 @@ fn ready_special(m: MRef, g: GRef, when: When) {
     }
 }
 
-/// A plain thread, or a thread in a system call, has made the goroutine runnable: it goes to the P where it last ran.
-/// seed: S11
+/// Queues a goroutine that a plain thread, or a thread in a system call, has made runnable: on the
+/// P where the goroutine last ran. seed: S11
 #[cold]
 #[inline(never)]
 fn ready_without_p(g: GRef) {
@@ -131,8 +137,9 @@ fn ready_without_p(g: GRef) {
     push_global(task, prio);
 }
 
-/// An event has put work into the inbox of `p`, which the caller doesn't own. An idle P runs the work. If no P is idle,
-/// a P that a system call has left runs it, or `p`, once its goroutine has had its share.
+/// Finds a P for work that an event has put into the inbox of `p`, which the caller doesn't own: an
+/// idle P, else a P that a system call has left, else `p` itself, once its goroutine has had its
+/// share.
 pub fn event_added(rt: &Runtime, p: PRef) {
     work_added(Some(p), p.node as usize);
     if rt.idle.ps() == 0 && rt.idle.spinning() == 0 {
@@ -140,9 +147,9 @@ pub fn event_added(rt: &Runtime, p: PRef) {
     }
 }
 
-/// Queues a goroutine that was spawned for this node. If a P of the node is idle the task goes along with the wake-up,
-/// as a root's does. Else it waits in `Node::placed`, from which other nodes take it only when the node leaves it
-/// waiting for longer than a theft costs. seed: N11
+/// Queues a goroutine that was spawned for this node. An idle P of the node gets the task with its
+/// wake-up, as with a root goroutine. Else the task waits in `Node::placed`, from which other nodes
+/// take it only after it has waited for longer than a theft costs. seed: N11
 pub fn push_to_node(node: usize, task: Task, prio: i8) {
     let rt = rt();
     let n = &rt.nodes[node];
@@ -158,8 +165,8 @@ pub fn push_to_node(node: usize, task: Task, prio: i8) {
     if let Err(task) = placed {
         return rt.push(node, task, prio);
     }
-    // Pairs with the fence in `make_idle`: either the M that makes a P idle just now finds the task, or this thread
-    // finds the P.
+    // Pairs with the fence in `make_idle`: either the M that makes a P idle just now finds the
+    // task, or this thread finds the P.
     fence(Ordering::SeqCst);
     if let Some(p) = idle_p() {
         start::start_m(rt, p, false);
@@ -172,8 +179,8 @@ pub fn push_to_node(node: usize, task: Task, prio: i8) {
 pub fn push_root(task: Task) {
     let rt = rt();
     let p = rt.next_root_p();
-    // If that P is idle the task goes along with the wake-up. In a queue another P that looks for work just then,
-    // mostly the P that has accepted the connection, would find the task first.
+    // If that P is idle it gets the task with the wake-up. In a queue, another P that looks for
+    // work just then, mostly the P that has accepted the connection, would find the task first.
     if rt.take_idle_p(p) {
         return start::start_with(rt, p, task);
     }
@@ -183,7 +190,8 @@ pub fn push_root(task: Task) {
     }
 }
 
-/// Pushes the task into the global queue of some node.
+/// Pushes the task into the global queue of the caller's node, or of any node if the caller has no
+/// P.
 pub fn push_global(task: Task, prio: i8) {
     let rt = rt();
     let node = match with_p() {
@@ -193,8 +201,8 @@ pub fn push_global(task: Task, prio: i8) {
     rt.push(node, task, prio);
 }
 
-/// Pushes the task to the newest end of the P's private queue, where thieves may take it. Wakes an M, unless thieves
-/// would leave the task to the P (`P::keeps`).
+/// Pushes the task to the newest end of the P's private queue, where thieves may take it. Wakes an
+/// M, unless thieves would leave the task to the P (`P::keeps`).
 #[inline(always)]
 pub fn push_private(p: PRef, task: Task) {
     let is_told = !p.alone.get() && !p.keeps(&task);
@@ -209,13 +217,15 @@ pub fn push_private_quietly(p: PRef, task: Task) {
     push_ring(p, &p.private, task);
 }
 
-/// Pushes the task to the end of the shared work, and wakes no M: the caller knows that M's are awake, or wakes one.
+/// Pushes the task to the end of the shared work, and wakes no M: the caller knows that M's are
+/// awake, or wakes one.
 pub fn push_shared(p: PRef, task: Task) {
     push_ring(p, &p.shared, task);
 }
 
-/// Puts a task back that was taken out of a queue. A goroutine that waits in the signal handler goes to the queue of
-/// such goroutines: a thread that forks lets them go on without a P, and finds them nowhere else.
+/// Puts a task back that was taken out of a queue. A goroutine that waits in the signal handler
+/// goes to the queue of such goroutines: a thread that forks lets them go on without a P, and finds
+/// them nowhere else.
 pub fn put_back(p: PRef, task: Task) {
     match task.kind() {
         TaskKind::Goroutine(g) if preempted::is_interrupted(g) => preempted::queue(p, g),
@@ -223,7 +233,8 @@ pub fn put_back(p: PRef, task: Task) {
     }
 }
 
-/// Tasks that the M has taken already, or that are pinned to it, go back to the queues.
+/// Puts the task that the M has already taken, and the tasks that are pinned to the M, back into
+/// the P's queues.
 pub fn put_back_stash(m: MRef, p: PRef) {
     for task in m.stash.take().into_iter().chain(iter::from_fn(|| m.pinned.pop())) {
         put_back(p, task);
@@ -266,8 +277,8 @@ fn push_ring(p: PRef, ring: &Ring, task: Task) {
     }
 }
 
-/// The ring is full: its older half goes to the node's global queue, or this task, if a thief is taking that half.
-/// seed: B7
+/// Moves the older half of a full ring to the node's global queue, and pushes the task. If a thief
+/// is taking that half, the task may go to the global queue instead. seed: B7
 #[cold]
 #[inline(never)]
 fn overflow(p: PRef, ring: &Ring, task: Task) {
@@ -276,7 +287,7 @@ fn overflow(p: PRef, ring: &Ring, task: Task) {
     let task_of = |word| unsafe { Task::from_word(word) };
     ring.drain_half(|word| batch.push(task_of(word).expect("rings hold no zeros")));
     if batch.len() == 0 {
-        // A thief copies what it has claimed, and may have lost its CPU: the places are free when it is done.
+        // A thief is still copying that half; its places are free when the thief is done.
         if let Err(task) = task.offer(|word| ring.push(word)) {
             rt().push_quietly(p.node as usize, task, priority::NORMAL);
         }
@@ -291,9 +302,9 @@ fn overflow(p: PRef, ring: &Ring, task: Task) {
     debug_assert!(pushed, "half of the ring is free and only we push");
 }
 
-/// Queues the older half of a full ring. Goroutines that have run stay on the node. Newborns come from a burst that was
-/// faster than the P could begin them, and go to another node each time. Wakes no M: the caller announces the work.
-/// seed: N7
+/// Queues the older half of a full ring. Goroutines that have run stay on the node. Newborns come
+/// from a burst that was faster than the P could begin them, and go to another node each time.
+/// Wakes no M: the caller announces the work. seed: N7
 #[cold]
 fn spread(rt: &Runtime, own: &Node, mut batch: Batch) {
     let (mut newborn, mut others) = (Batch::default(), Batch::default());
@@ -311,14 +322,15 @@ fn spread(rt: &Runtime, own: &Node, mut batch: Batch) {
     }
 }
 
-/// Makes a goroutine runnable by way of a global queue. The caller may be any thread, with a P or without.
+/// Makes a goroutine runnable in a global queue. Any thread may call this, with a P or without.
 pub fn ready_global(g: GRef) {
     g.set_status(Status::Runnable);
     push_global(Task::goroutine(g), g.priority.get());
 }
 
 impl Runtime {
-    /// Puts a task into the queue of a node, or of the nearest node that has P's, and announces it.
+    /// Puts a task into the queue of a node, or of the nearest node that has P's, and announces the
+    /// task.
     pub fn push(&self, node: usize, task: Task, priority: i8) {
         if priority == priority::MEMBER {
             return (self.points.push_member)(self, task);

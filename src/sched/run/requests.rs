@@ -1,5 +1,5 @@
-//! What P's are asked for, and whether the world is being stopped. The M that runs a P answers at its goroutine's next call
-//! into the library, or on g0.
+//! Requests to P's, and whether the world is being stopped. The M that runs a P answers at its
+//! goroutine's next call into the library, or on g0.
 
 use crate::arch;
 use crate::os::futex;
@@ -10,12 +10,12 @@ use crate::sched::types::p::PRef;
 use crate::sched::types::runtime::{Runtime, rt};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 
-/// The state of stopping, one for each runtime.
+/// The state of stopping the world, one for each runtime.
 pub struct World {
     /// Held from stop to start.
     pub lock: LongLock,
     pub stopping: AtomicBool,
-    /// Changes when a P has stopped.
+    /// A futex word, which changes when a P has stopped.
     pub note: AtomicU32,
 }
 
@@ -24,29 +24,30 @@ impl World {
         World { lock: LongLock::new(), stopping: AtomicBool::new(false), note: AtomicU32::new(0) }
     }
 
-    /// Keeps other threads from stopping the world until [`World::unlock`]. False: a stopper has the lock.
+    /// Keeps other threads from stopping the world until [`World::unlock`]. Returns false if a
+    /// stopper has the lock.
     #[must_use]
     pub fn try_lock(&self) -> bool {
         self.lock.try_lock()
     }
 
     /// # Safety
-    /// The caller has locked it by [`World::try_lock`].
+    /// The caller holds the lock, by [`World::try_lock`].
     pub unsafe fn unlock(&self) {
         // SAFETY: as the caller says.
         unsafe { self.lock.unlock() };
     }
 }
 
-/// Whether the `attention` of some P may be set: one word that a thread reads before it finds its P. The M's that answer
-/// clear it, and sysmon.
+/// Whether the `attention` of some P may be set: one word that a thread reads before it finds its
+/// P. M's that answer, and sysmon, clear the word.
 static WANTED: OnItsOwnLine = OnItsOwnLine(AtomicU32::new(0));
 
 #[repr(align(128))]
 struct OnItsOwnLine(AtomicU32);
 
-/// Asks the M that runs the P to act on these bits when its goroutine next enters the library, or when the M is next on
-/// g0.
+/// Asks the M that runs the P to act on these bits when its goroutine next enters the library, or
+/// when the M is next on g0.
 pub fn ask(p: PRef, bits: u32) {
     p.attention.fetch_or(bits, Ordering::SeqCst);
     // SeqCst: pairs with `forget_answered`.
@@ -54,16 +55,16 @@ pub fn ask(p: PRef, bits: u32) {
     show_wanted(true);
 }
 
-/// What `gs_preempt_check` looks at. A program that was compiled with the header of the first
-/// release refers to it by its name and may have a copy of its own (a copy relocation), so its
-/// address must be looked up.
+/// The word that `gs_preempt_check` reads. A program that was compiled with the header of the first
+/// release refers to the word by its name and may have a copy of its own (a copy relocation), so
+/// the word's address must be looked up.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals, reason = "a name of the C ABI")]
 pub static gs_preempt_word: AtomicU32 = AtomicU32::new(0);
 
 /// `gs_preempt_word`, wherever the linker has put it.
 pub fn preempt_word() -> &'static AtomicU32 {
-    // SAFETY: the linker knows it under this name.
+    // SAFETY: the linker has resolved the word's name to this address.
     unsafe { &*arch::address_of_preempt_word() }
 }
 
@@ -78,19 +79,22 @@ pub fn any_p_is_asked() -> bool {
     WANTED.0.load(Ordering::Relaxed) != 0
 }
 
-/// A member of a worker group has lost its P, which it notices only at a call: `gs_preempt_check` has to be one.
+/// Makes `gs_preempt_check` a call: a member of a worker group has lost its P, and notices that
+/// only at a call.
 pub fn ask_member_without_p() {
     // SeqCst: pairs with `clear_answered`.
     fence(Ordering::SeqCst);
     show_wanted(true);
 }
 
-/// Once all P's have answered, no function of the library needs to check any more. True: some P has not answered yet.
+/// Clears the word once all P's have answered, so that no function of the library checks any more.
+/// Returns true if some P has not answered yet.
 ///
-/// Any number of threads may call this. Whichever of them clears the word last checks all P's after that, and so sees
-/// the bits of every `ask` that set the word before.
+/// Any number of threads may call this. The last of them to clear the word checks all P's after
+/// that, and so sees the bits of every `ask` that set the word before.
 pub fn forget_answered(rt: &Runtime) -> bool {
-    // SeqCst: pairs with `ask`: either this thread sees the bits of `ask`, or `ask` sets the word after this.
+    // SeqCst: pairs with `ask`: either this thread sees the bits of `ask`, or `ask` sets the word
+    // after this.
     WANTED.0.store(0, Ordering::SeqCst);
     let is_asked = rt.ps().any(|p| p.attention.load(Ordering::SeqCst) & !GANG != 0);
     if is_asked {
@@ -104,15 +108,15 @@ pub fn is_stopping() -> bool {
     rt().world.stopping.load(Ordering::Acquire)
 }
 
-/// One more P has stopped.
+/// Tells the stopper that one more P has stopped.
 pub fn arrived() {
     let note = &rt().world.note;
     note.fetch_add(1, Ordering::Release);
     futex::wake(note, 1);
 }
 
-/// For sysmon: once all P's have answered, and all members of worker groups have P's again, `gs_preempt_check` needs no
-/// call any more either.
+/// Makes `gs_preempt_check` no call any more once all P's have answered and all members of worker
+/// groups have P's again. For sysmon.
 pub fn clear_answered(rt: &Runtime) {
     if any_p_is_asked() || preempt_word().load(Ordering::Relaxed) != 0 {
         show_wanted(false);

@@ -1,4 +1,5 @@
-//! Descriptors and stacks: where a goroutine that begins gets them, and where they go when they are free.
+//! Descriptors and stacks: where a goroutine that begins gets them, and where they go when they are
+//! free.
 
 use super::{group, switch};
 use crate::arch;
@@ -14,11 +15,12 @@ use core::iter;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::Ordering;
 
-/// How many ids a P takes at once.
+/// A P takes this number of goroutine ids at once.
 const ID_BATCH: u64 = 64;
 
-/// Keeps a descriptor with its stack for the next goroutine, on this P or in the node. Separates them if the stack is
-/// of an unusual size. What belongs to another node goes back there. seed: N9
+/// Keeps a descriptor with its stack for the next goroutine, on this P or in the node. Separates
+/// the two if the stack is of an unusual size. A descriptor or stack of another node goes back
+/// there. seed: N9
 #[inline(always)]
 pub fn keep(p: PRef, g: GRef) {
     if g.stack_of_running().kind() == p.stack_kind && !p.free_gs.is_full() {
@@ -40,13 +42,13 @@ fn keep_in_node(p: PRef, g: GRef) {
         return keep_one_in_node(&rt.nodes[stack.home()], g);
     }
     let node = p.of_node();
-    // First, as in `keep_one_in_node`.
+    // Counted first, as in `keep_one_in_node`.
     node.with_stack.added(FREE_GS / 2);
     node.gs_with_stack.take_back(&p.free_gs, FREE_GS / 2);
     p.free_gs.push(g.as_non_null());
 }
 
-/// Descriptor and stack go back each to its own node.
+/// Separates a descriptor from its stack, and gives each back to its own node.
 #[cold]
 pub fn take_apart(p: PRef, g: GRef) {
     let (rt, stack) = (rt(), g.stack_of_running());
@@ -64,19 +66,20 @@ fn keep_one_in_node(node: &Node, g: GRef) {
     node.gs_with_stack.put(g.as_non_null());
 }
 
-/// Takes the stacks from up to `most` surplus descriptors of a node, and gives the memory of these stacks back. Returns
-/// how many.
+/// Takes the stacks from up to `most` surplus descriptors of a node, and gives their memory back to
+/// the system. Returns the number of descriptors.
 pub fn trim(rt: &Runtime, node: &Node, most: usize) -> usize {
     let surplus = node.with_stack.take_surplus(most);
-    // Not with the pool's lock held.
+    // Collected first: `bare` must not run with the pool's lock held.
     let mut some = Vec::with_capacity(surplus);
     let n = take_with_stack(node, surplus, |g| some.push(g));
     let of_node = some.into_iter().filter_map(|g| {
         // SAFETY: the pool holds descriptors.
         let stack = bare(rt, unsafe { GRef::from_non_null(g) })?;
         if stack.home() != node.id {
-            // The stack's memory was moved to this node: the stack goes back to its home node's pool, without memory.
-            // SAFETY: `bare` has just taken it from the descriptor of an ended goroutine.
+            // The stack's memory was moved to this node: the stack goes back to its home node's
+            // pool, without memory. SAFETY: `bare` has just taken it from the descriptor of an
+            // ended goroutine.
             unsafe { rt.nodes[stack.home()].stacks.put_cold(iter::once(stack)) };
             return None;
         }
@@ -87,21 +90,21 @@ pub fn trim(rt: &Runtime, node: &Node, most: usize) -> usize {
     n
 }
 
-/// Moves up to `most` descriptors with stacks that a node keeps to `to`. Returns how many there were.
+/// Passes up to `most` descriptors with stacks from the node to `to`. Returns their number.
 fn take_with_stack(node: &Node, most: usize, to: impl FnMut(NonNull<G>)) -> usize {
     let n = node.gs_with_stack.give_existing(most, to);
     node.with_stack.taken(n);
     n
 }
 
-/// Takes the stack from a descriptor, which goes back to the pool of its node.
+/// Takes the stack from a descriptor, and puts the descriptor back into its node's pool.
 fn bare(rt: &Runtime, g: GRef) -> Option<Stack> {
     let stack = g.stack.take();
     rt.nodes[g.home.get() as usize].gs.put(g.as_non_null());
     stack
 }
 
-/// The P is about to end: everything that it keeps goes to its node.
+/// Moves everything that a P keeps to its node: the P is about to end.
 pub fn flush_caches(p: PRef, node: &Node) {
     while let Some(g) = p.free_gs.pop() {
         // SAFETY: the cache holds descriptors.
@@ -110,7 +113,8 @@ pub fn flush_caches(p: PRef, node: &Node) {
     node.newborns.take_back(&p.newborns, usize::MAX);
 }
 
-/// A free descriptor with a stack of the default size, from the P or else from the node. `None`: none is kept there.
+/// Takes a free descriptor with a stack of the default size from the P, or else from the node.
+/// `None` if neither keeps any.
 fn kept(p: PRef) -> Option<GRef> {
     // SAFETY: the cache holds descriptors.
     let cached = || p.free_gs.pop().map(|g| unsafe { GRef::from_non_null(g) });
@@ -124,7 +128,7 @@ fn kept(p: PRef) -> Option<GRef> {
     })
 }
 
-/// A free descriptor with a stack of the default size, kept or new. `None`: no memory.
+/// Takes or makes a free descriptor with a stack of the default size. `None` if there is no memory.
 pub fn descriptor(p: PRef) -> Option<GRef> {
     if let Some(g) = kept(p) {
         return Some(g);
@@ -141,7 +145,7 @@ pub fn descriptor(p: PRef) -> Option<GRef> {
     Some(g)
 }
 
-/// The newborn takes this descriptor and its stack, and becomes a context that can be switched to.
+/// Gives the newborn this descriptor and its stack, and makes a context that can be switched to.
 ///
 /// # Safety
 /// As for [`begin_as`].
@@ -155,13 +159,13 @@ pub unsafe fn begin_on(p: PRef, newborn: NonNull<Newborn>, g: GRef) {
         .store(unsafe { arch::prepare(g.stack_of_running().top(), p.rt().fp) }, Ordering::Relaxed);
 }
 
-/// Gives an unborn goroutine a stack, so that it can be switched to; `None`: no memory. A pinned goroutine stays on
-/// this thread from now on.
+/// Gives an unborn goroutine a stack, so that it can be switched to. Binds a pinned goroutine to
+/// this thread. `None` if there is no memory.
 pub fn equip(m: MRef, g: GRef) -> Option<()> {
     let class = g.stack_class.get().unwrap_or(rt().stack_class);
     let p = m.p();
-    // The end of a goroutine may keep its stack with its descriptor. So a stack that is kept comes first: otherwise each
-    // goroutine would take a new stack, and leave another one there.
+    // A goroutine that ends may leave its stack with its descriptor. Take such a stack first: else
+    // each goroutine would take a new stack, and leave another there.
     let kept =
         if class == rt().stack_class { kept(p).and_then(|kept| bare(rt(), kept)) } else { None };
     let stack = kept.or_else(|| p.of_node().stacks.get(class))?;
@@ -180,7 +184,7 @@ pub fn equip(m: MRef, g: GRef) -> Option<()> {
     Some(())
 }
 
-/// The newborn becomes a goroutine; its record is free again.
+/// Makes the newborn a goroutine; its record is free again.
 ///
 /// # Safety
 /// The caller has taken the newborn out of a queue.
@@ -203,7 +207,7 @@ pub unsafe fn begin_as(p: PRef, newborn: NonNull<Newborn>, g: GRef) {
     p.newborns.push(newborn);
 }
 
-/// Each goroutine has an id of its own, counted from 1.
+/// Takes the next goroutine id. Ids are unique and count from 1.
 #[inline(always)]
 pub fn next_id(p: PRef) -> u64 {
     let (mut next, mut end) = p.ids.get();
@@ -215,7 +219,7 @@ pub fn next_id(p: PRef) -> u64 {
     next
 }
 
-/// A free newborn record; `None`: no memory.
+/// Takes a free newborn record. `None` if there is no memory.
 #[inline(always)]
 pub fn newborn(p: PRef) -> Option<NonNull<Newborn>> {
     if p.newborns.is_empty() {
@@ -233,16 +237,18 @@ fn refill_newborns(p: PRef) {
     }
 }
 
-/// A free newborn record for a plain thread, which spawns by the queue of this node. `None`: no memory.
+/// Takes a free newborn record for a plain thread, which spawns into the queue of this node. `None`
+/// if there is no memory.
 pub fn newborn_from_outside(rt: &Runtime, node: usize) -> Option<NonNull<Newborn>> {
     let mut taken = None;
     take_newborns(rt, node, 1, |n| taken = Some(n));
     taken.or_else(|| rt.nodes[node].newborns.get())
 }
 
-/// Takes up to `most` free records from the node, or else from the nearest node that has some. A record is free on the
-/// node where its goroutine has begun: if nodes used only their own records, a node that spawns for others would need
-/// new memory for each goroutine. False: there are none.
+/// Takes up to `most` free records from the node, or else from the nearest node that has some. A
+/// record is free on the node where its goroutine has begun: if nodes used only their own records,
+/// a node that spawns for others would need new memory for each goroutine. Returns false if there
+/// are none.
 fn take_newborns(
     rt: &Runtime,
     node: usize,

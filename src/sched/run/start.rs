@@ -17,7 +17,8 @@ use crate::sched::wait::timers;
 use core::ptr;
 use core::sync::atomic::{Ordering, fence};
 
-/// Announces work: wakes an M if a P is idle and no M spins. `near`: the P that the work was given to.
+/// Announces work: wakes an M if a P is idle and no M spins. `near`: the P that the work was given
+/// to.
 #[inline(always)]
 pub fn work_added(near: Option<PRef>, node: usize) {
     if let Some(one) = rt().idle.work_added() {
@@ -25,7 +26,7 @@ pub fn work_added(near: Option<PRef>, node: usize) {
     }
 }
 
-/// [`work_added`] for work that the P keeps in its queues, or its node.
+/// [`work_added`] for work in the queues of the P, or of its node.
 #[inline(always)]
 pub fn work_added_on(p: PRef) {
     if let Some(one) = p.rt().idle.work_added() {
@@ -39,7 +40,8 @@ pub fn keeps_anything(p: PRef) -> bool {
     !p.private.is_empty() && !p.alone.get()
 }
 
-/// The P makes no decisions for a while, so an M is woken for the work that it may have kept for itself.
+/// Wakes an M for the work that the P may have kept for itself: the P makes no decisions for a
+/// while.
 #[inline(always)]
 pub fn share_what_is_kept(p: PRef) {
     if keeps_anything(p) {
@@ -48,14 +50,15 @@ pub fn share_what_is_kept(p: PRef) {
     }
 }
 
-/// [`start_one`] out of line, for the common case that no M need be woken.
+/// [`start_one`] out of line: mostly no M need be woken.
 #[cold]
 #[inline(never)]
 fn wake(one: StartOne, near: Option<PRef>, node: usize) {
     start_one(one, near, node);
 }
 
-/// Up to this number of M's for each P are created at once; sysmon creates more, one each time it looks. seed: S11
+/// Up to this number of M's for each P are made at once; sysmon makes more, one each time it
+/// checks. seed: S11
 pub const PROMPT: usize = 2;
 
 /// Lets an M look for work on an idle P: `near` if it is idle, else a P of the node, else any.
@@ -64,8 +67,8 @@ pub fn start_one(_one: StartOne, near: Option<PRef>, node: usize) {
     if let Some(p) = take_idle_p(rt, near, node) {
         return start_m(rt, p, true);
     }
-    // Other M's have taken all idle P's and will look for work. But a P may have become idle since, and a thread that
-    // added work since then has relied on this spinner.
+    // Other M's have taken all idle P's and will look for work. But a P may have become idle since,
+    // and a thread that added work since then has relied on this spinner.
     rt.idle.spin_ended();
     if steal::work_anywhere(rt)
         && let Some(p) = take_idle_p(rt, near, node)
@@ -75,8 +78,8 @@ pub fn start_one(_one: StartOne, near: Option<PRef>, node: usize) {
     }
 }
 
-/// Runs a P, which the caller owns: on the M that ran it last, on an idle M of its node, or on a new M if there are
-/// few. Else sysmon finds an M. seed: N1, N3
+/// Runs a P, which the caller owns: on the M that ran it last, on an idle M of its node, or on a
+/// new M if there are few. Else sysmon finds an M. seed: N1, N3
 pub fn start_m(rt: &Runtime, p: PRef, spinning: bool) {
     match m_for(rt, p, may_create(rt)) {
         Some(m) => {
@@ -89,7 +92,8 @@ pub fn start_m(rt: &Runtime, p: PRef, spinning: bool) {
             match waiting_in_handler(rt, p) {
                 Some((m, task)) => {
                     if spinning {
-                        // That M doesn't look for the work for which this P was taken, and other P's may be idle.
+                        // That M doesn't look for the work for which this P was taken, and other
+                        // P's may be idle.
                         rt.ms_wanted.store(true, Ordering::SeqCst);
                     }
                     give(m, Some(p), task, false);
@@ -100,12 +104,12 @@ pub fn start_m(rt: &Runtime, p: PRef, spinning: bool) {
     }
 }
 
-/// [`start_m`] with a task to begin with.
+/// [`start_m`] with the M's first task.
 pub fn start_with(rt: &Runtime, p: PRef, task: Task) {
     match m_for(rt, p, may_create(rt)) {
         Some(m) => give(m, Some(p), Some(task), false),
         None => {
-            // In `Node::placed`, where other nodes don't find the task at once.
+            // Prefer `Node::placed`, where other nodes don't find the task at once.
             let kept = if rt.nodes.len() > 1 { p.of_node().place(task) } else { Err(task) };
             if let Err(task) = kept.or_else(|task| p.inbox.try_push(task)) {
                 ready::push_global(task, priority::NORMAL);
@@ -115,18 +119,19 @@ pub fn start_with(rt: &Runtime, p: PRef, task: Task) {
     }
 }
 
-/// Whether the caller may make an M at once. A new thread inherits the CPU mask, the nice value and more from the thread
-/// that makes it. What the host has set on a plain thread concerns only that thread, so there sysmon must make the M.
-/// Go's `newm`, for threads that C has started.
+/// Whether the caller may make an M itself. A new thread inherits the CPU mask, the nice value and
+/// more from the thread that makes it. What the host has set on a plain thread concerns only that
+/// thread, so sysmon makes the M instead. Go's `newm`, for threads that C has started.
 fn may_create(rt: &Runtime) -> bool {
     m::current().is_some() && rt.m_count.load(Ordering::Relaxed) < PROMPT * rt.procs() + 1
 }
 
-/// [`start_m`] for sysmon, which makes a new M however many there are. False: there is no M yet.
+/// [`start_m`] for sysmon, which makes a new M however many there are. Returns false if there is no
+/// M yet.
 pub fn start_m_patiently(rt: &Runtime, p: PRef) -> bool {
     if let Some(m) = m_for(rt, p, true) {
-        // Several threads may have asked for an M each. As a spinner this M wakes the next if it finds work and there
-        // is more.
+        // Several threads may each have asked for an M. As a spinner this M wakes the next if it
+        // finds work and there is more.
         rt.idle.spin_begins();
         give(m, Some(p), None, true);
         return true;
@@ -139,7 +144,8 @@ pub fn start_m_patiently(rt: &Runtime, p: PRef) -> bool {
     }
     make_idle(rt, p);
     rt.ms_wanted.store(true, Ordering::SeqCst);
-    // Pairs with the fence in `stop`: either an M that goes to sleep sees `ms_wanted`, or this thread sees the M.
+    // Pairs with the fence in `stop`: either an M that goes to sleep sees `ms_wanted`, or this
+    // thread sees the M.
     fence(Ordering::SeqCst);
     if rt.nodes.iter().any(Node::has_idle_m) {
         rt.sysmon.wake();
@@ -147,8 +153,8 @@ pub fn start_m_patiently(rt: &Runtime, p: PRef) -> bool {
     false
 }
 
-/// An idle M that can run the P, out of its pool: the M that ran it last, an M of its node, a new M if `may_create`, or
-/// an M of another node.
+/// Takes an M for the P: out of its pool the M that ran the P last or an M of the node, else a new
+/// M if `may_create`, else an idle M of another node.
 pub fn m_for(rt: &Runtime, p: PRef, may_create: bool) -> Option<MRef> {
     let node = p.of_node();
     let last = p.last_m.load(Ordering::Relaxed);
@@ -160,7 +166,7 @@ pub fn m_for(rt: &Runtime, p: PRef, may_create: bool) -> Option<MRef> {
         .or_else(|| node.neighbours.iter().find_map(|&n| rt.nodes[n].pop_idle_m()))
 }
 
-/// A new M where none is idle. `None`: see `new_m`, or an M is about to be idle.
+/// Makes a new M if none of the node is idle. `None`: see `new_m`, or an M is about to be idle.
 pub fn another(rt: &Runtime, node: &Node) -> Option<MRef> {
     if rt.is_any_m_between() {
         return None;
@@ -183,13 +189,14 @@ pub fn give(m: MRef, p: Option<PRef>, task: Option<Task>, spinning: bool) {
         m.given_at.store(time::now(), Ordering::Relaxed);
     }
     m.notify();
-    // sysmon is woken here: otherwise the M would have to wake it before it runs its first goroutine.
+    // sysmon is woken here: otherwise the M would have to wake it before it runs its first
+    // goroutine.
     if p.is_some() {
         rt().sysmon.wake_if_long_asleep();
     }
 }
 
-/// Wakes an idle M without giving it a P or a task: it checks what it is wanted for.
+/// Wakes an idle M without giving it a P or a task: the M checks what it is wanted for.
 pub fn nudge(m: MRef) {
     if rt().nodes[m.node.seen()].take_idle_m(m) {
         give(m, None, None, false);
@@ -202,22 +209,24 @@ pub fn leave_to_sysmon(rt: &Runtime, p: PRef) {
     ask_for_m(rt);
 }
 
-/// Work waits, and perhaps a P is idle: sysmon finds or makes an M.
+/// Asks sysmon to find or make an M: work waits, and perhaps a P is idle.
 pub fn ask_for_m(rt: &Runtime) {
-    // SeqCst: pairs with the fence in `stop`: either an M that goes idle now sees `ms_wanted`, or sysmon finds the M.
+    // SeqCst: pairs with the fence in `stop`: either an M that goes idle now sees `ms_wanted`, or
+    // sysmon finds the M.
     rt.ms_wanted.store(true, Ordering::SeqCst);
     rt.sysmon.wake();
 }
 
-/// [`work_added`] for a caller that must make no thread, such as the signal handler: sysmon finds or makes the M.
+/// [`work_added`] for a caller that must make no thread, such as the signal handler: sysmon finds
+/// or makes the M.
 pub fn work_added_quietly(rt: &Runtime) {
     if rt.idle.needs_spinner() {
         ask_for_m(rt);
     }
 }
 
-/// Passes on a P that the caller owns and whose M can't run it: another M runs the P if there is work, else the P
-/// becomes idle. Go's `handoffp`.
+/// Passes on a P that the caller owns and whose M can't run it: another M runs the P if there is
+/// work, else the P becomes idle. Go's `handoffp`.
 pub fn hand_off(p: PRef) {
     let rt = rt();
     count(&p.stats.handoffs, 1);
@@ -236,7 +245,7 @@ pub fn hand_off(p: PRef) {
         return;
     }
     make_idle(rt, p);
-    // Work that came in between was not announced to this P.
+    // Work that came before the P was idle was not announced to it.
     if steal::work_anywhere(rt)
         && let Some(one) = rt.idle.work_added()
     {
@@ -247,8 +256,8 @@ pub fn hand_off(p: PRef) {
     post::ensure_watched(rt, p.of_node());
 }
 
-/// If nothing else waits for the P: a goroutine that was preempted, taken out of its queue, and the M that it waits on.
-/// So the P needs no other thread.
+/// Takes a preempted goroutine out of its queue if nothing else waits for the P. Returns it with
+/// the M on which it waits, so the P needs no other thread.
 fn only_preempted(p: PRef) -> Option<(MRef, Task)> {
     let node = p.of_node();
     let others = p.attention.load(Ordering::Relaxed) != 0
@@ -261,9 +270,10 @@ fn only_preempted(p: PRef) -> Option<(MRef, Task)> {
     if others { None } else { node.preempted.pop().map(with_its_m) }
 }
 
-/// While threads are in the hook `thread_start`: a goroutine that was preempted, taken out of its queue, and the M that
-/// it waits on. Those threads may wait for a lock that such a goroutine has (a collector's). A new thread that got the
-/// P would only join them, and so would the next, without end.
+/// Takes a preempted goroutine out of its queue if threads are in the hook `thread_start`. Returns
+/// it with the M on which it waits. Those threads may wait for a lock that such a goroutine holds
+/// (a collector's). A new thread that got the P would only join them, and so would the next,
+/// without end.
 fn holds_up_threads(rt: &Runtime, p: PRef) -> Option<(MRef, Task)> {
     let stops = p.attention.load(Ordering::Relaxed) & STOP != 0;
     if stops || preempted::threads_starting() == 0 {
@@ -272,11 +282,11 @@ fn holds_up_threads(rt: &Runtime, p: PRef) -> Option<(MRef, Task)> {
     rt.nodes_from(p.node as usize).find_map(|n| n.preempted.pop()).map(with_its_m)
 }
 
-/// A new M with a thread of its own, not yet notified. `None`, for one of these reasons: the limit is reached; the
-/// system gives no thread; a thread forks (sysmon makes the M afterwards); a goroutine waits in the signal handler (the
-/// template thread makes an idle M); or the caller's thread is locked by a goroutine. What that goroutine may have done
-/// to its thread (a table of files of its own, a namespace) would be inherited by the new thread, so sysmon must make
-/// it.
+/// Makes an M with a thread of its own, not yet notified. `None`, for one of these reasons: the
+/// limit is reached; the system gives no thread; a thread forks (sysmon makes the M afterwards); a
+/// goroutine waits in the signal handler (the template thread makes an idle M); or the caller's
+/// thread is locked by a goroutine. A new thread would inherit what that goroutine has done to its
+/// thread (a table of files of its own, a namespace), so sysmon must make it.
 pub fn new_m(rt: &Runtime, node: usize) -> Option<MRef> {
     if is_locked() || is_forking() {
         return None;
@@ -295,15 +305,16 @@ pub fn is_locked() -> bool {
     m::current().is_some_and(|m| m.is_locked())
 }
 
-/// An M that goes into its pool as soon as its thread runs. False: see `new_m`.
+/// Makes an M that goes into its pool as soon as its thread runs. Returns false if there is no
+/// thread.
 pub fn make_spare(rt: &Runtime, node: usize) -> bool {
     new_m_as(rt, node, true).is_some()
 }
 
 /// [`new_m`] without its checks. Notes whether the system gives threads.
 fn new_m_as(rt: &Runtime, node: usize, is_spare: bool) -> Option<MRef> {
-    // If as many threads as there are P's are in `thread_start`, where they may wait for a lock, one more thread would
-    // wait too. That says nothing about whether the system has threads.
+    // If as many threads as there are P's are in `thread_start`, where they may wait for a lock,
+    // one more thread would wait too. That says nothing about whether the system has threads.
     if preempted::threads_starting() >= rt.procs() {
         return None;
     }
@@ -347,8 +358,8 @@ pub fn take_gift(m: MRef) {
     }
 }
 
-/// A P is on its way to this M, or will be: calls `sleep`, which returns when the M has been
-/// notified, and takes the P.
+/// Waits for a P that is, or will be, on its way to this M, and takes the P. `sleep` returns when
+/// the M has been notified.
 pub fn wait_for_gift(m: MRef, sleep: impl FnOnce()) {
     m.set_between(false);
     sleep();

@@ -1,4 +1,5 @@
-//! Work stealing: what a P without work takes from other P's and other nodes, and what it leaves to them.
+//! Work stealing: what a P without work takes from other P's and other nodes, and what it leaves to
+//! them.
 
 use super::order::{is_asked, next_local, timer_is_due};
 use super::ready;
@@ -12,19 +13,20 @@ use crate::sched::types::task::{Fifo, Task};
 use crate::sched::wait::netpoll;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// At most this number of tasks are taken out of a list with its lock held: each costs a cache miss.
+/// At most this number of tasks are taken out of a list with its lock held: each costs a cache
+/// miss.
 const MANY_AT_ONCE: usize = 128;
 
 /// Rounds over all victims before a thief gives up.
 const STEAL_ROUNDS: u32 = 4;
 
-/// What a theft costs, in ns: waking the thief, and the thief's cache misses afterwards. Thieves leave a P its few
-/// goroutines if the P gets to all of them in this time.
+/// What a theft costs, in ns: waking the thief, and the thief's cache misses afterwards. Thieves
+/// leave a P its few goroutines if the P gets to all of them in this time.
 pub const STEAL_TIME: i64 = 5_000;
 
-/// Takes a fair share of the global queue of the P's node: returns one task, and puts the rest into the P's shared
-/// queue. If that queue is empty: a task that was spawned for the node, else a goroutine that was preempted, unless the
-/// P is on loan.
+/// Takes a fair share of the global queue of the P's node: returns one task, and puts the rest into
+/// the P's shared queue. If that queue is empty, takes a task that was spawned for the node, else a
+/// goroutine that was preempted, unless the P is on loan.
 pub fn from_global(p: PRef) -> Option<Task> {
     let node = p.of_node();
     take_share(&node.runq, p, node.ps.len().max(1))
@@ -32,7 +34,8 @@ pub fn from_global(p: PRef) -> Option<Task> {
         .or_else(|| if p.loan.is_open() { None } else { node.preempted.pop() })
 }
 
-/// One of `sharers` equal shares of a queue: gives its first task, and puts the others into the P's shared queue.
+/// Takes one of `sharers` equal shares of a queue: returns its first task, and puts the others into
+/// the P's shared queue.
 #[must_use]
 pub fn take_share(queue: &Fifo, p: PRef, sharers: usize) -> Option<Task> {
     let most = MANY_AT_ONCE.min(rt().ring_capacity / 2);
@@ -44,14 +47,14 @@ pub fn take_share(queue: &Fifo, p: PRef, sharers: usize) -> Option<Task> {
     Some(first)
 }
 
-/// A goroutine of low priority, else of idle priority, from the nearest node that has one.
+/// Takes a goroutine of low priority, else of idle priority, from the nearest node that has one.
 pub fn of_low_priority(rt: &Runtime, p: PRef) -> Option<Task> {
     let nodes = || rt.nodes_from(p.node as usize);
     nodes().find_map(|n| n.low.pop()).or_else(|| nodes().find_map(|n| n.idle_class.pop()))
 }
 
-/// Steals: from the P's of the node, then node by node from global queues and P's. At most half as many M's spin as P's
-/// are busy. seed: S3, S6, N4
+/// Steals from the P's of the node, then node by node from global queues and P's. Gives up at once
+/// if half as many M's spin as P's are busy. seed: S3, S6, N4
 #[must_use]
 pub fn steal(rt: &Runtime, m: MRef, p: PRef) -> Option<Task> {
     if !m.spinning.get() {
@@ -97,14 +100,14 @@ pub fn steal(rt: &Runtime, m: MRef, p: PRef) -> Option<Task> {
     None
 }
 
-/// A P of `own` has stolen from a node: counts it by its kind and by its node.
+/// Counts a theft by a P of `own`, by kind and by the node that it stole from.
 fn note_steal(own: &Node, kind: &AtomicU64, from: usize) {
     count(kind, 1);
     own.steals_from[from].fetch_add(1, Ordering::Relaxed);
 }
 
-/// Visits the P's of a node in a random order. `last`: take a `runnext` too, and
-/// let due timers fire.
+/// Steals from the P's of a node, in random order. `last`: takes a `runnext` too, and lets due
+/// timers fire.
 #[must_use]
 fn steal_from_node(m: MRef, p: PRef, node: usize, last: bool) -> Option<Task> {
     let ps = &rt().nodes[node].ps;
@@ -140,7 +143,8 @@ fn steal_from_node(m: MRef, p: PRef, node: usize, last: bool) -> Option<Task> {
     None
 }
 
-/// Half of what a P has: first of its shared work. A few goroutines that wait on a quick P are left to that P.
+/// Steals half of a P's shared work, else of its private work, else of its inbox. Leaves a quick P
+/// its few goroutines.
 #[must_use]
 pub fn steal_from(p: PRef, victim: PRef, last: bool) -> Option<Task> {
     if let Some((word, _)) = victim.shared.steal_half(&p.shared) {
@@ -171,7 +175,8 @@ fn turns_out_quick(victim: PRef) -> bool {
     is_quick
 }
 
-/// How many decisions a P makes in a few us, and how many ns these were: the thief that watches may lose its CPU.
+/// Counts the decisions that a P makes in [`STEAL_TIME`]. Also returns the time that passed, in ns:
+/// longer if the calling thief loses its CPU.
 pub fn observe(victim: PRef) -> (u32, i64) {
     let tick = victim.tick.load(Ordering::Relaxed);
     let before = time::now();
@@ -184,7 +189,8 @@ pub fn observe(victim: PRef) -> (u32, i64) {
     }
 }
 
-/// The last resort: a P that has made no decision for a while may be stuck, and its `runnext` with it.
+/// Steals the `runnext` of a P that has made no decision for a while, and may be stuck: the last
+/// resort.
 #[must_use]
 fn steal_runnext(victim: PRef) -> Option<Task> {
     let word = victim.runnext.load(Ordering::Relaxed);
@@ -196,7 +202,7 @@ fn steal_runnext(victim: PRef) -> Option<Task> {
     }
     // Acquire: pairs with the Release of the goroutine that set `runnext`.
     let taken = victim.runnext.compare_exchange(word, 0, Ordering::Acquire, Ordering::Relaxed);
-    // SAFETY: it holds a task or 0.
+    // SAFETY: `runnext` holds a task or 0.
     taken.ok().and_then(|word| unsafe { Task::from_word(word) })
 }
 
@@ -206,7 +212,7 @@ pub fn work_in_node(p: PRef) -> bool {
     !node.runq.is_empty() || !node.preempted.is_empty() || node.placed() > 0
 }
 
-/// Whether other tasks than preempted goroutines wait in those queues.
+/// Whether tasks other than preempted goroutines wait in the queues that this P's node shares.
 pub fn work_but_preempted(p: PRef) -> bool {
     let node = p.of_node();
     !node.runq.is_empty() || !node.high.is_empty() || node.placed() > 0
@@ -217,16 +223,16 @@ pub fn work_anywhere(rt: &Runtime) -> bool {
     work_that(rt, |_| true, |n| n.placed() > 0)
 }
 
-/// Whether there is work that a P of this node would take now: thieves leave a quick P its few goroutines, and leave
-/// another node for a while what was spawned for that node.
+/// Whether there is work that a P of this node would take now: thieves leave a quick P its few
+/// goroutines, and leave tasks that were spawned for another node to that node for a while.
 pub fn work_for_thieves(rt: &Runtime, node: usize) -> bool {
     let placed =
         |n: &Node| n.placed() > 0 && (n.id == node || n.placed_due(rt.theft_time()) <= time::now());
     work_that(rt, |p| !p.keeps_its_few(), placed)
 }
 
-/// Whether there is work. Private work counts where `private` says so, and tasks that were spawned for a node where
-/// `placed` does.
+/// Whether there is work. A P's private work counts if `private` says so, and tasks that were
+/// spawned for a node if `placed` does.
 fn work_that(rt: &Runtime, private: impl Fn(PRef) -> bool, placed: impl Fn(&Node) -> bool) -> bool {
     rt.nodes.iter().any(|n| {
         !n.runq.is_empty()

@@ -17,11 +17,12 @@ use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::Ordering;
 
-/// Leaves the running goroutine for the next goroutine, or for g0. The context that runs next calls `commit(arg)`,
-/// after the registers are saved. Returns when the goroutine is resumed, maybe on another thread: the M there.
+/// Leaves the running goroutine for the next goroutine, or for g0. The context that runs next calls
+/// `commit(arg)`, after the registers are saved. Returns when the goroutine is resumed, maybe on
+/// another thread: the M there.
 ///
 /// # Safety
-/// `commit` may be called with `arg` then.
+/// `commit` may be called with `arg` once the registers are saved.
 #[inline(always)]
 pub unsafe fn switch_away(m: MRef, commit: Commit, arg: usize) -> MRef {
     let mut here = Place::new();
@@ -30,8 +31,8 @@ pub unsafe fn switch_away(m: MRef, commit: Commit, arg: usize) -> MRef {
     state.over_switch(Left { m, commit: Some(commit), arg }, next, &mut here)
 }
 
-/// [`switch_away`] on a P that is alone. No other M can run the goroutine before it is left, so it calls its commit
-/// itself, before the switch.
+/// [`switch_away`] on a P that is alone. No other M can run the goroutine before it is left, so the
+/// commit is called before the switch.
 #[inline(always)]
 pub fn switch_away_alone(m: MRef, commit: impl FnOnce()) -> MRef {
     debug_assert!(m.p().alone.get());
@@ -42,15 +43,15 @@ pub fn switch_away_alone(m: MRef, commit: impl FnOnce()) -> MRef {
     state.over_switch(Left::nothing(m), next, &mut here)
 }
 
-/// The task that runs next, if that needs no g0.
+/// Takes the task that runs next. `None` if g0 must choose it.
 #[inline(always)]
 pub fn successor(m: MRef) -> Option<Task> {
     // SAFETY: a goroutine that parks, yields or ends has had a P since it entered the library.
     if m.by_g0.get() != 0 { None } else { next_direct(m, unsafe { m.must_p() }) }
 }
 
-/// For an M with hooks, on g0: chooses the next task before the goroutine that has left is published. The task waits in
-/// the stash. Returns its goroutine if that can be switched to as it is.
+/// Chooses the next task before the goroutine that has left is published; on g0, for an M with
+/// hooks. The task waits in the stash. Returns its goroutine if that can be switched to as it is.
 pub fn choose_early(m: MRef) -> Option<GRef> {
     if m.p.get().is_null() || m.is_locked() || m.is_attached() {
         return None;
@@ -69,8 +70,8 @@ pub fn choose_early(m: MRef) -> Option<GRef> {
     Some(g)
 }
 
-/// What the C library and the C++ runtime keep for each thread goes along with
-/// the goroutine over a switch.
+/// The state that the C library and the C++ runtime keep for each thread, which goes along with the
+/// goroutine over a switch.
 pub struct ThreadState {
     errno: i32,
 }
@@ -84,7 +85,8 @@ impl ThreadState {
         ThreadState { errno: unsafe { *m.errno.get() } }
     }
 
-    /// Leaves the running goroutine, and gives the state to the thread that resumes it. Returns the M there.
+    /// Leaves the running goroutine, and gives the state to the thread that resumes it. Returns the
+    /// M there.
     #[inline(always)]
     pub fn over_switch(self, left: Left, next: Option<Task>, here: &mut Place) -> MRef {
         let m = match left.m.cxa.is_clean() {
@@ -96,7 +98,7 @@ impl ThreadState {
             }
             false => switch_in_exception(left, next, here),
         };
-        // SAFETY: the errno of the thread it runs on now.
+        // SAFETY: the errno of the thread on which the goroutine runs now.
         unsafe { *m.errno.get() = self.errno };
         m
     }
@@ -128,7 +130,7 @@ pub struct Left {
 }
 
 impl Left {
-    /// The next context has nothing to do.
+    /// A `Left` that gives the next context nothing to do.
     pub fn nothing(m: MRef) -> Left {
         Left { m, commit: None, arg: 0 }
     }
@@ -142,15 +144,16 @@ impl Left {
     /// `words` were made by `into_words`, on this thread.
     #[inline(always)]
     pub unsafe fn from_words([m, commit, arg]: arch::Words) -> Left {
-        // SAFETY: `into_words` made the words of an M, a `Commit` or 0, and an argument; a function pointer that is 0
-        // is `None`.
+        // SAFETY: `into_words` made the words of an M, a `Commit` or 0, and an argument; a function
+        // pointer that is 0 is `None`.
         unsafe {
             let commit = core::mem::transmute::<usize, Option<Commit>>(commit);
             Left { m: MRef::from_ptr(m as *const M), commit, arg }
         }
     }
 
-    /// Leaves the running context for another. Returns, once a context switches back, the `Left` of that context.
+    /// Leaves the running context for another. Returns, once a context switches back, the `Left` of
+    /// that context.
     ///
     /// # Safety
     /// As for [`arch::switch`].
@@ -164,30 +167,31 @@ impl Left {
     /// Calls the commit of the goroutine that has just been left; returns the M.
     ///
     /// # Safety
-    /// A switch has just given it to the caller: the context that made it has been left.
+    /// A switch has just given `self` to the caller: the context that made it has been left.
     #[inline(always)]
     pub unsafe fn settle(self) -> MRef {
         if let Some(commit) = self.commit {
-            // SAFETY: the context that was left has said that `commit` may be called with `arg` now.
+            // SAFETY: the context that was left has said that `commit` may be called with `arg`
+            // now.
             unsafe { commit(self.arg) };
         }
         self.m
     }
 }
 
-/// Leaves the running goroutine for g0: for work that needs the thread's own stack, or when the M has no P to pick a
-/// successor from.
+/// Leaves the running goroutine for g0: for work that needs the thread's own stack, or when the M
+/// has no P to pick a successor from.
 ///
 /// # Safety
-/// On a goroutine, which `m` runs; `commit` may be called with its address on g0.
+/// The caller is a goroutine, which `m` runs; `commit` may be called with its address on g0.
 #[inline(never)]
 pub unsafe fn switch_to_g0(m: MRef, commit: Option<Commit>) {
     let mut here = Place::new();
     let state = ThreadState::take(m, &mut here);
     let g = m.g();
     if m.p.get().is_null() {
-        // The world may be stopped: until the goroutine's registers are saved a collector must not see an old context.
-        // Release: pairs with the Acquire in `embed::sp_at_rest`.
+        // The world may be stopped: until the goroutine's registers are saved a collector must not
+        // see an old context. Release: pairs with the Acquire in `embed::sp_at_rest`.
         g.context.store(0, Ordering::Release);
     }
     let left = Left { m, commit, arg: g.address() };
@@ -197,7 +201,8 @@ pub unsafe fn switch_to_g0(m: MRef, commit: Option<Commit>) {
 /// Leaves a goroutine that has ended for the next goroutine, or for g0.
 ///
 /// # Safety
-/// `m` runs `g`, the calling goroutine; `commit` may be called with its address then.
+/// `m` runs `g`, the calling goroutine; `commit` may be called with the address of `g` once it is
+/// left.
 #[inline(always)]
 pub unsafe fn leave_for(
     m: MRef,
@@ -211,8 +216,8 @@ pub unsafe fn leave_for(
     unreachable!("a goroutine that has ended is not resumed");
 }
 
-/// As [`leave_for`], for the goroutine of an attached thread: the context that is left goes to `*save`, and resumes
-/// when the thread is no M any more.
+/// [`leave_for`] for the goroutine of an attached thread. Saves the context that is left in
+/// `*save`; it resumes when the thread is no M any more.
 ///
 /// # Safety
 /// As for `leave_for`; `save` stays until the switch is over.
@@ -226,8 +231,8 @@ pub unsafe fn leave_thread_for(
 ) {
     let left = Left { m, commit: Some(commit), arg: g.address() };
     let to = context_of(m, next);
-    // SAFETY: `to` is at rest, and this M owns it; g0 resumes the saved context after everything else, with words that
-    // are no `Left`.
+    // SAFETY: `to` is at rest, and this M owns it; g0 resumes the saved context after everything
+    // else, with words that are no `Left`.
     unsafe { arch::switch(save, to, left.into_words(), here) };
 }
 
@@ -241,8 +246,8 @@ pub fn switch_to(
 ) -> Left {
     let to = context_of(left.m, next);
     let away = Away::to(left.m, to, for_ever);
-    // SAFETY: `to` is at rest, and this M owns it; `g` is resumed only after the commit, which the next context calls
-    // after the switch, or by this P.
+    // SAFETY: `to` is at rest, and this M owns it; `g` is resumed only after the commit, which the
+    // next context calls after the switch, or by this P.
     let left = unsafe { left.switch(g.context.as_ptr(), to, here) };
     away.back();
     left
@@ -252,7 +257,7 @@ pub fn switch_to(
 pub struct Away(*mut c_void);
 
 impl Away {
-    /// Before the switch to the context at rest, which is g0's or that of `M::curg`.
+    /// Announces the switch to the context at rest, which is g0's or that of `M::curg`.
     #[inline(always)]
     pub fn to(m: MRef, context: usize, for_ever: bool) -> Away {
         if context == m.g0_context.get() {
@@ -272,7 +277,7 @@ impl Away {
         Away(sanitizer::leaving(bounds, for_ever))
     }
 
-    /// After the switch back.
+    /// Announces that the switch back is over.
     #[inline(always)]
     pub fn back(self) {
         if sanitizer::is_on() {
@@ -281,7 +286,8 @@ impl Away {
     }
 }
 
-/// The context to switch to: the task's if it needs nothing but the P, else g0, which finds the task in the stash.
+/// The context to switch to: the task's if it needs nothing but the P, else g0, which finds the
+/// task in the stash.
 #[inline(always)]
 fn context_of(m: MRef, next: Option<Task>) -> usize {
     if let Some(task) = next {
@@ -297,7 +303,7 @@ fn context_of(m: MRef, next: Option<Task>) -> usize {
     m.g0_context.get()
 }
 
-/// Prepares the task for the switch, if that needs nothing but the P.
+/// Prepares the task for a switch that needs nothing but the P. `None` if the task needs g0.
 #[inline(always)]
 fn direct(m: MRef, p: PRef, task: &Task) -> Option<GRef> {
     match task.kind() {
@@ -324,7 +330,7 @@ fn direct(m: MRef, p: PRef, task: &Task) -> Option<GRef> {
     }
 }
 
-/// The goroutine runs on the P from now on.
+/// Marks the goroutine as running on the P.
 #[inline(always)]
 pub fn assign(p: PRef, g: GRef) {
     if g.last_p.get() != p.id {
@@ -333,7 +339,7 @@ pub fn assign(p: PRef, g: GRef) {
     g.set_status(Status::Running);
 }
 
-/// The goroutine was on another P before.
+/// Notes the new P of a goroutine that was on another P before.
 #[cold]
 #[inline(never)]
 pub fn moved(p: PRef, g: GRef) {
@@ -350,7 +356,7 @@ pub fn moved(p: PRef, g: GRef) {
     }
 }
 
-/// Sets the errno of a new goroutine, in place of the former goroutine's.
+/// Clears errno for a new goroutine.
 #[inline(always)]
 pub fn fresh_errno(m: MRef) {
     // SAFETY: the thread's own errno.

@@ -1,4 +1,4 @@
-//! Giving the P to others for a while.
+//! A goroutine gives its P to others for a while.
 
 use super::order::{
     fetch_next_shared, is_unusual, next_tick, nothing_else, own_timer_due, plan_look,
@@ -14,15 +14,15 @@ use crate::sched::types::task::Task;
 use crate::sched::wait::netpoll;
 use core::sync::atomic::Ordering;
 
-/// What a goroutine that yields finds.
+/// Whether others can run on the P of a goroutine that yields.
 pub enum Found {
     Nothing,
     Others,
-    /// Timers and files need a look first, or the caller is no goroutine.
+    /// Timers and files must be checked first, or the caller is no goroutine.
     Unclear,
 }
 
-/// A quick look at what else can run on the P, without a call.
+/// Checks quickly, without a call, what else can run on the P.
 #[inline(always)]
 #[must_use]
 pub fn quick_look(m: MRef) -> Found {
@@ -41,8 +41,8 @@ pub fn quick_look(m: MRef) -> Found {
     Found::Nothing
 }
 
-/// A loop that only yields must not keep timers and remote work waiting: looks at timers and files if that is due.
-/// Whether something else can run then. The M runs a goroutine.
+/// Whether something else can run on the P of the calling goroutine. Checks timers and files if
+/// that is due, so that a loop which only yields doesn't keep them waiting.
 #[must_use]
 pub fn look(m: MRef) -> bool {
     match quick_look(m) {
@@ -58,8 +58,8 @@ pub fn look(m: MRef) -> bool {
     !nothing_else(m, p) || netpoll::is_due(p) || group::has_work(m)
 }
 
-/// Gives the P of this M, which runs a goroutine, to other goroutines for a while. Returns the M on which the caller
-/// resumes. Go's `Gosched`.
+/// Gives the P of this M, which runs a goroutine, to other goroutines for a while. Returns the M on
+/// which the caller resumes. Go's `Gosched`.
 #[inline(always)]
 pub fn yield_now(m: MRef) -> MRef {
     // SAFETY: a goroutine on this M calls this, and has a P.
@@ -74,8 +74,9 @@ pub fn yield_now(m: MRef) -> MRef {
     state.over_switch(left, next, &mut here)
 }
 
-/// For a goroutine that yields on a P that is alone: queues it before it is left (see `switch::switch_away_alone`), and
-/// gives the next goroutine. Only if all queued goroutines are in the queue of those that yield.
+/// Queues a goroutine that yields on a P that is alone, before the goroutine is left (see
+/// `switch::switch_away_alone`), and takes the next goroutine. `None` unless all queued goroutines
+/// are in the queue of those that yield.
 #[inline(always)]
 #[must_use]
 fn take_turns(m: MRef, p: PRef, g: GRef) -> Option<Task> {
@@ -105,16 +106,16 @@ fn take_turns(m: MRef, p: PRef, g: GRef) -> Option<Task> {
 }
 
 /// # Safety
-/// On an M's thread. `g` is the address of a goroutine that the caller owns.
+/// The caller is on an M's thread. `g` is the address of a goroutine that the caller owns.
 pub unsafe fn yield_commit(g: usize) {
-    // SAFETY: an M's thread and the address of a goroutine, as the caller says.
+    // SAFETY: this is an M's thread, and `g` the address of a goroutine, as the caller says.
     let (m, g) = unsafe { (m::must_current(), GRef::at(g)) };
     // SAFETY: the M held a P when the goroutine left, and a switch changes no P.
     ready::push_yielded(unsafe { m.must_p() }, g);
 }
 
-/// The P is asked for something, such as to stop: the goroutine gives way. Called at the entry of functions that may
-/// switch.
+/// Yields because the P is asked for something, such as to stop. Called at the entry of functions
+/// that may switch.
 #[cold]
 #[inline(never)]
 pub fn give_way() {
