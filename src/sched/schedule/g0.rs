@@ -29,8 +29,8 @@ use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::Ordering;
 
-/// After a goroutine has run this number of times in a row on a node other than its stack's, its stack is moved to that
-/// node.
+/// After a goroutine has run this number of times in a row on a node other than its stack's, its
+/// stack is moved to that node.
 const REMOTE_RUNS: u16 = 8;
 
 /// The loop of an M on g0: runs goroutines until the thread is to leave.
@@ -48,7 +48,8 @@ pub fn run(m: MRef) {
     group::leave(m);
 }
 
-/// Runs the goroutine until it leaves for g0. Gives it back if it has left for `gs_blocking`, and goes on without a P.
+/// Runs the goroutine until it leaves for g0. Returns the goroutine if it left for `gs_blocking`,
+/// and goes on without a P.
 #[inline(always)]
 fn switch_to(m: MRef, g: GRef) -> Option<GRef> {
     let mut here = Place::new();
@@ -77,7 +78,7 @@ fn switch_to(m: MRef, g: GRef) -> Option<GRef> {
     blocking::run_on_g0(m, unsafe { GRef::at(from) })
 }
 
-/// The next goroutine for this M; `None`: the thread leaves. Go's `schedule`.
+/// Finds the next goroutine for this M. `None` if the thread leaves. Go's `schedule`.
 #[inline(always)]
 pub fn next(m: MRef) -> Option<GRef> {
     loop {
@@ -104,7 +105,7 @@ pub fn next(m: MRef) -> Option<GRef> {
     }
 }
 
-/// For an M without a P: whether the thread leaves.
+/// Whether the thread of an M without a P leaves.
 fn leaves_without_p(m: MRef) -> bool {
     hooks::idle(m);
     let leaves = m.must_leave();
@@ -124,7 +125,8 @@ fn wait_for_p(m: MRef) {
     }
 }
 
-/// Does what the M has been asked for. True: the world is being stopped, and the M has given its P to the stopper.
+/// Does what the M has been asked for. Returns true if the world is being stopped and the M has
+/// given its P to the stopper.
 #[inline(always)]
 fn stops_for_world(m: MRef) -> bool {
     let p = m.p();
@@ -135,7 +137,7 @@ fn stops_for_world(m: MRef) -> bool {
     world::give_way(m, p)
 }
 
-/// The thread leaves and passes its P on.
+/// Passes the P on: the thread leaves.
 #[cold]
 #[inline(never)]
 fn leave_with_p(m: MRef) {
@@ -150,14 +152,16 @@ fn leave_with_p(m: MRef) {
     }
     let p = release_p(m);
     if rt().exiting.load(Ordering::Acquire) {
-        // No hand-off: an M that got this P would leave as well, and would start yet another M for the P.
+        // No hand-off: an M that got this P would leave as well, and would start yet another M for
+        // the P.
         make_idle(rt(), p);
     } else {
         start::hand_off(p);
     }
 }
 
-/// The task that this M was given, or finds. `None`: look again from the start.
+/// Takes the task that this M was given, or finds a task. `None`: the caller looks again from the
+/// start.
 #[inline(always)]
 fn next_task(m: MRef) -> Option<Task> {
     let given = m.stash.take();
@@ -175,8 +179,8 @@ fn next_task(m: MRef) -> Option<Task> {
     task
 }
 
-/// The goroutine that the M runs next, for a task that it has taken. `None`: the task is for another M, or waits for a
-/// stack.
+/// Prepares a task that the M has taken to run next. `None`: the task is for another M, or waits
+/// for a stack.
 #[inline(always)]
 fn make_current(m: MRef, mut task: Task) -> Option<GRef> {
     if let TaskKind::Goroutine(g) = task.kind()
@@ -215,7 +219,7 @@ fn make_current(m: MRef, mut task: Task) -> Option<GRef> {
             // SAFETY: the newborn came out of a queue, so this M owns it.
             unsafe { stacks::begin_on(p, n, g) };
             if !p.rt().aside.tasks.is_empty() {
-                // There is one stack, so there may be more: a task that waits aside tries again.
+                // There was a stack, so there may be more: a task that waits aside tries again.
                 p.rt().aside.try_next(p);
             }
             Some(g)
@@ -223,8 +227,9 @@ fn make_current(m: MRef, mut task: Task) -> Option<GRef> {
     }
 }
 
-/// What a locked M runs next with its P: `task`, or another goroutine that is bound to the M or may begin on it.
-/// `None`: there is no such goroutine, or others have waited for the P for long enough.
+/// Chooses what a locked M runs next with its P: `task`, or another goroutine that is bound to the
+/// M or may begin on it. `None`: there is no such goroutine, or others have waited for the P for
+/// long enough.
 #[cold]
 #[inline(never)]
 fn next_bound(m: MRef, p: PRef, task: Option<Task>) -> Option<Task> {
@@ -240,22 +245,24 @@ fn next_bound(m: MRef, p: PRef, task: Option<Task>) -> Option<Task> {
     if make_due_ready(m, p) {
         start::work_added_on(p);
     }
-    // A locked M never serves the P's own queues. So once in `OTHERS` decisions it gives the P up if tasks wait.
+    // A locked M never serves the P's own queues. So once in `OTHERS` decisions it gives the P up
+    // if tasks wait.
     if next_tick(p).is_multiple_of(OTHERS) && (p.has_work() || work_anywhere(rt())) {
         return None;
     }
     m.pinned.pop().or_else(|| group::steal(m))
 }
 
-/// The thread leaves without a P. Its M may have been the timer watcher, and other M's may have gone to sleep meanwhile
-/// without a deadline: another M watches the timers of idle P's from now on.
+/// Passes the watch over the timers of idle P's to another M: this thread leaves without a P. Its M
+/// may have been the timer watcher, and other M's may have gone to sleep meanwhile without a
+/// deadline.
 fn leave_timers(rt: &Runtime) {
     if !rt.exiting.load(Ordering::Acquire) {
         rt.timer_added(timers::next_of_idle_ps());
     }
 }
 
-/// The M has found work, or something else to do: it stops spinning.
+/// Stops the M's spinning: the M has found work, or something else to do.
 fn stop_spinning(m: MRef) {
     if m.spinning.replace(false)
         && let Some(one) = rt().idle.spin_found(|| more_for_thieves(m.node.get()))
@@ -264,9 +271,9 @@ fn stop_spinning(m: MRef) {
     }
 }
 
-/// Fires the timers of the M's own P that are due, and polls its files if a poll is due. Goroutines made ready here run
-/// before the turn of the goroutines in `runnext` is over. True: other M's were not told of goroutines whose deadlines have
-/// passed.
+/// Fires the timers of the M's own P that are due, and polls its files if a poll is due. Goroutines
+/// made ready here run before the turn of the goroutines in `runnext` is over. Returns true if
+/// other M's were not told of goroutines whose deadlines have passed.
 #[inline(always)]
 fn make_due_ready(m: MRef, p: PRef) -> bool {
     let (mut events, mut owes) = (0, false);
@@ -283,22 +290,22 @@ fn make_due_ready(m: MRef, p: PRef) -> bool {
     owes
 }
 
-/// Looks for work, first in the P's own queues and then farther and farther away. `None`: look again from the start.
-/// Go's `findRunnable`. seed: B7, N4, S10
+/// Looks for work, first in the P's own queues and then farther and farther away. `None`: the
+/// caller looks again from the start. Go's `findRunnable`. seed: B7, N4, S10
 #[must_use]
 pub fn find_runnable(m: MRef) -> Option<Task> {
     let p = m.p();
-    // Timers and files that are due, for the queues below.
+    // Timers and files that are due make goroutines ready in the queues below.
     let owes = make_due_ready(m, p);
     let task = find_in_queues(m, p);
-    // A single goroutine is this M's own next work. To wake another M first would take longer than it waited otherwise.
+    // A single goroutine is this M's own next work: waking another M first would only delay it.
     if owes && p.queued() > 0 {
         start::work_added_on(p);
     }
     task
 }
 
-/// The part of [`find_runnable`] after what is due was made ready.
+/// The part of [`find_runnable`] after timers and files.
 #[inline(always)]
 fn find_in_queues(m: MRef, p: PRef) -> Option<Task> {
     let rt = p.rt();
@@ -315,15 +322,15 @@ fn find_in_queues(m: MRef, p: PRef) -> Option<Task> {
     {
         return Some(task);
     }
-    // In every second decision, a goroutine that waits to begin on another member of the M's worker group: that member
-    // may be in a call for long, and this M may always have other work.
+    // In every second decision, a goroutine that waits to begin on another member of the M's worker
+    // group: that member may be in a call for long, and this M may always have other work.
     if p.tick.load(Ordering::Relaxed).is_multiple_of(2)
         && let Some(task) = group::steal(m)
     {
         next_tick(p);
         return Some(task);
     }
-    // The events are served for which this P was borrowed.
+    // The loan of this P ends once the events for which it was borrowed are served.
     if p.loan.is_open() && ends_loan(m) {
         return None;
     }
@@ -373,7 +380,8 @@ fn find_in_queues(m: MRef, p: PRef) -> Option<Task> {
     None
 }
 
-/// The M has its P on loan: if it has nothing else to do, it gives the P back and sleeps. False: the M keeps the P.
+/// Ends the loan of the M's P if the M has nothing else to do: gives the P back and sleeps. Returns
+/// false if the M keeps the P.
 #[cold]
 #[inline(never)]
 fn ends_loan(m: MRef) -> bool {
@@ -389,8 +397,8 @@ fn ends_loan(m: MRef) -> bool {
     stop::end_loan(m)
 }
 
-/// A goroutine is about to run whose stack belongs to another node. If that has happened [`REMOTE_RUNS`] times in a row,
-/// the stack's memory moves to this node. On g0. seed: N9
+/// Counts a run of a goroutine whose stack belongs to another node. After [`REMOTE_RUNS`] such runs
+/// in a row, moves the stack's memory to this node. On g0. seed: N9
 #[cold]
 #[inline(never)]
 fn run_remote(p: PRef, g: GRef) {
@@ -417,7 +425,7 @@ fn run_remote(p: PRef, g: GRef) {
     }
 }
 
-/// The main function of a thread that this library has started.
+/// The main function of the library's own threads that run goroutines.
 pub extern "C" fn thread_main(arg: *mut c_void) -> *mut c_void {
     // SAFETY: `make_m` has passed an M.
     let m = unsafe { MRef::from_ptr(arg.cast::<M>()) };

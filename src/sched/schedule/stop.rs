@@ -15,7 +15,7 @@ use crate::sched::types::runtime::{Runtime, rt};
 use crate::sched::wait::{netpoll, timers};
 use core::sync::atomic::{Ordering, fence};
 
-/// The M has nothing to do: it gives the P up and sleeps, unless work came meanwhile.
+/// Gives up the P of an M that has nothing to do, and sleeps, unless work has come meanwhile.
 pub fn go_idle(rt: &Runtime, m: MRef) {
     let attended = Some(m.p()).filter(|&p| netpoll::attend(p));
     m.set_between(true);
@@ -24,7 +24,7 @@ pub fn go_idle(rt: &Runtime, m: MRef) {
     if m.spinning.replace(false) {
         rt.idle.spin_ended();
     }
-    // No M was woken for work that came before the counters changed.
+    // Work that came before the counters changed has woken no M.
     let due = timers::next_of_idle_ps();
     if (work_for_thieves(rt, p.node as usize) || due <= time::now())
         && let Some(new) = take_idle_p(rt, Some(p), m.node.get())
@@ -41,8 +41,8 @@ pub fn go_idle(rt: &Runtime, m: MRef) {
     stop(m, attended);
 }
 
-/// The M has nothing to do, and its P is on loan: it gives the P back and sleeps. It attends to the P, because the
-/// goroutine that gets the P computes and polls no files. False: the M keeps the P.
+/// Gives back the P that an idle M has on loan, and sleeps. The M attends to the P, because the
+/// goroutine that gets the P computes and polls no files. Returns false if the M keeps the P.
 pub fn end_loan(m: MRef) -> bool {
     let attended = Some(m.p()).filter(|&p| netpoll::attend(p));
     m.set_between(true);
@@ -56,9 +56,8 @@ pub fn end_loan(m: MRef) -> bool {
     true
 }
 
-/// The M has no P and nothing to do: sleeps until another M gives it a P, or until
-/// a timer or a file of an idle P is ready. `attended`: the P that it attends to.
-/// Go's `stopm`.
+/// Sleeps until another M gives this M, which has no P, a P, or until a timer or a file of an idle
+/// P is ready. `attended`: the P that the M attends to. Go's `stopm`.
 pub fn stop(m: MRef, mut attended: Option<PRef>) {
     let rt = rt();
     let node = &rt.nodes[m.node.get()];
@@ -66,7 +65,8 @@ pub fn stop(m: MRef, mut attended: Option<PRef>) {
         m.set_between(true);
         let post = attended.take().map_or_else(|| Post::find(rt, m), Post::P);
         node.add_idle_m(m, post.is_needed());
-        // Pairs with the fences of threads that look for an idle M after they have published something for it.
+        // Pairs with the fences of threads that look for an idle M after they have published
+        // something for it.
         fence(Ordering::SeqCst);
         if is_wanted(m) && node.leave_idle_ms(m) {
             post.leave();
@@ -76,7 +76,8 @@ pub fn stop(m: MRef, mut attended: Option<PRef>) {
             }
             continue;
         }
-        // Work may wait for any M. If another M takes the work meanwhile, or no P is idle, sysmon asks again.
+        // Work may wait for any M. If another M takes the work meanwhile, or no P is idle, sysmon
+        // asks again.
         if rt.ms_wanted.load(Ordering::Relaxed)
             && let Some(p) = take_idle_p(rt, None, m.node.get())
         {
@@ -86,7 +87,8 @@ pub fn stop(m: MRef, mut attended: Option<PRef>) {
                 post.pass_on(rt);
                 return;
             }
-            // While this M had the P, sysmon may have found none for the work, and adders of work may have seen no idle P.
+            // While this M had the P, sysmon may have found none for the work, and adders of work
+            // may have seen no idle P.
             leave_to_sysmon(rt, p);
         }
         let deadline = rt.watch(m);
@@ -95,7 +97,8 @@ pub fn stop(m: MRef, mut attended: Option<PRef>) {
         if woken.notified || !node.leave_idle_ms(m) {
             return answer_notification(rt, m, woken, &post);
         }
-        // A file or a timer is ready. This M takes its P, if that is still idle, or a P whose goroutine computes.
+        // A file or a timer is ready. This M takes the P of the file or timer, if it is still idle,
+        // or a P whose goroutine computes.
         let taken = woken.take_p(rt).or_else(|| woken.take_computing_p(rt));
         if let Some(p) = taken.or_else(|| take_p_with_event(rt)) {
             acquire_p(m, p);
@@ -106,8 +109,8 @@ pub fn stop(m: MRef, mut attended: Option<PRef>) {
         }
         woken.deliver_to_inbox();
         match post {
-            // Its goroutine computes, so no other M polls its files.
             Post::P(p) if p.status() == PStatus::Idle => attended = Some(p),
+            // The P's goroutine computes, so no other M polls its files.
             Post::P(p) if events::computes_for_long(p) => {
                 m.ask_for_short_turns();
                 attended = Some(p);
@@ -117,14 +120,15 @@ pub fn stop(m: MRef, mut attended: Option<PRef>) {
     }
 }
 
-/// Another thread has taken this M out of the pool, and has notified it or is about to: takes the P and the task that
-/// come with the notification.
+/// Takes the P and the task that come with a notification. Another thread has taken this M out of
+/// the pool, and has notified it or is about to.
 fn answer_notification(rt: &Runtime, m: MRef, woken: Woken, post: &Post) {
     if !woken.notified {
         m.sleep(-1);
     }
     take_gift(m);
-    // Not into the queues of its P: a goroutine that was preempted may get the P first, and compute for long.
+    // The events stay out of the queues of this M's P: a goroutine that was preempted may get the P
+    // first, and compute for long.
     woken.leave_events(rt);
     post.leave();
     if !m.p.get().is_null() || m.must_leave() {
@@ -144,8 +148,8 @@ fn take_p_with_event(rt: &Runtime) -> Option<PRef> {
     rt.ps().filter(|p| p.next_event() <= now).find_map(take)
 }
 
-/// The M was wanted before it slept, and has left its pool: it looks for a P, or leaves. True: it has a P, or is to
-/// leave.
+/// Finds a P for an M that was wanted before it slept, and has left its pool. Returns true if the M
+/// has a P, or is to leave.
 fn answer_call(m: MRef) -> bool {
     let rt = rt();
     if m.must_leave() {

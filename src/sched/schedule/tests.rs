@@ -1,5 +1,5 @@
-//! Scheduling decisions, among them those of the rows in `docs/seeds.md`, on a real runtime whose world is stopped: the
-//! test owns every P and sees each choice.
+//! Scheduling decisions, among them those of the rows in `docs/seeds.md`, on a real runtime whose
+//! world is stopped: the test owns every P and sees each choice.
 
 use super::g0::find_runnable;
 use crate::numa::{NumaNode, Topology};
@@ -33,7 +33,7 @@ use core::sync::atomic::Ordering;
 use std::process::Command;
 use std::sync::Mutex;
 
-/// There is one runtime in a process.
+/// Held by the test that runs: there is one runtime in a process.
 static ALONE: Mutex<()> = Mutex::new(());
 
 struct Stage {
@@ -83,13 +83,13 @@ impl Stage {
         self.rt.p(id)
     }
 
-    /// A task that is never run, with its name.
+    /// Makes a task that is never run. Its name is its number in `tasks`.
     fn task(&mut self) -> Task {
         self.tasks.push(Box::new(Newborn::default()));
         Task::newborn(NonNull::from(self.tasks.last().expect("just pushed").as_ref()))
     }
 
-    /// Which task it is, in the order in which they were made.
+    /// The task's number, in the order in which the tasks were made.
     fn name(&self, task: Option<Task>) -> Option<usize> {
         let word = task?.into_word();
         let word_of = |n: &Newborn| Task::newborn(NonNull::from(n)).into_word();
@@ -97,7 +97,7 @@ impl Stage {
     }
 
     fn find(&self) -> Option<usize> {
-        // Not a turn of one of the queues that come now and then.
+        // So that no queue of `now_and_then` has its turn.
         at_tick(self.p(0), 0);
         self.name(find_runnable(self.m))
     }
@@ -124,7 +124,7 @@ fn put_descriptor(s: &Stage, task: Task) {
     }
 }
 
-/// The P has made `tick` decisions, and has just served its other queues.
+/// Makes the P look as if it had made `tick` decisions, and had just served its other queues.
 fn at_tick(p: PRef, tick: u32) {
     p.tick.store(tick, Ordering::Relaxed);
     p.pace.others_turn.set(p.turn());
@@ -184,7 +184,7 @@ fn a_p_that_two_ms_take_for_theirs_ends_the_process() {
     const NAME: &str = "sched::schedule::tests::a_p_that_two_ms_take_for_theirs_ends_the_process";
     const ASKED: &str = "GOSCHED_TEST_TWO_OWNERS";
     if std::env::var_os(ASKED).is_some() {
-        // The stage's M has it already.
+        // This ends the process: the stage's M runs that P already.
         Stage::set(1, "flat", |s| s.p(0).become_running(s.m));
     }
     let me = std::env::current_exe().expect("a test is a program");
@@ -195,8 +195,8 @@ fn a_p_that_two_ms_take_for_theirs_ends_the_process() {
     assert!(said.contains("a P that is Running becomes Running"), "{said}");
 }
 
-/// A thread that went on where it was bound before would be in the way of another node's threads, and leave CPUs
-/// unused that are free.
+/// A thread that stayed on the CPUs of its former node would be in the way of that node's threads,
+/// and leave free CPUs unused.
 #[test]
 fn a_thread_of_a_node_whose_cpus_are_all_gone_runs_anywhere() {
     /// Above what Linux counts to, so that it refuses this CPU like an unplugged one.
@@ -223,7 +223,7 @@ fn a_thread_of_a_node_whose_cpus_are_all_gone_runs_anywhere() {
         assert_eq!(cpu::affinity(), all[..1]);
         s.m.bind_to(node_of(GONE));
         assert_eq!(cpu::affinity(), all);
-        // With its CPUs back.
+        // A node whose CPUs are there.
         s.m.bind_to(node_of(all[0]));
         assert_eq!(cpu::affinity(), all[..1]);
         assert!(CpuSet::new(&all).bind());
@@ -268,7 +268,8 @@ fn s3_a_thief_leaves_few_goroutines_to_a_quick_p() {
         assert!(work_for_thieves(s.rt, 0) && !victim.keeps(&gs[0]) && victim.keeps(&gs[1]));
         assert!(steals(false));
         first.context.store(1, Ordering::Relaxed);
-        // It is asked for something; its M is in a system call; it isn't quick any more.
+        // The victim is asked for something; its M is in a system call; the victim isn't quick any
+        // more.
         push(2);
         victim.attention.store(attention::GANG, Ordering::Relaxed);
         assert!(work_for_thieves(s.rt, 0) && !victim.keeps(&gs[0]));
@@ -322,7 +323,7 @@ fn goroutines_that_hand_over_share_one_turn_which_the_clock_ends() {
         };
         assert_eq!(decide_after(time::now()), Some(1));
         assert_eq!(decide_after(time::now() - TURN), Some(0));
-        // Their turn comes again, behind the others'.
+        // `local` is behind the others now.
         assert_eq!((p.runnext.load(Ordering::Relaxed), p.shared.len()), (0, 1));
         assert_eq!(s.find(), Some(1));
     });
@@ -342,7 +343,7 @@ fn turns_that_begin_anew_keep_the_other_queues_waiting_for_a_while_only() {
         };
         assert_eq!(decide(1), Some(1));
         let began = p.pace.others_wait_since.get();
-        // Another turn: the wait for it goes on.
+        // In another turn, the wait of the other queues goes on.
         assert_eq!(decide(2), Some(1));
         assert_eq!(p.pace.others_wait_since.replace(began - OTHERS_WAIT), began);
         assert_eq!(decide(3), Some(0));
@@ -364,7 +365,7 @@ fn a_p_that_answers_a_request_to_end_its_turn_begins_a_new_turn() {
             assert!(!requests::any_p_is_asked());
             turn
         };
-        // A task that the M has taken already runs without another decision.
+        // A task already taken by the M runs without another decision.
         s.m.stash.set(Some(taken));
         assert_ne!(answer(), p.turn());
         assert_eq!(s.name(s.m.stash.take()), Some(0));
@@ -468,7 +469,8 @@ fn a_p_whose_goroutine_computes_serves_the_events_of_another_p() {
     });
 }
 
-/// A stage with one P, which the M `s.m` runs; its goroutine computes. Calls `f` with a second M, the borrower.
+/// A stage with one P, which the M `s.m` runs; its goroutine computes. Calls `f` with a second M,
+/// the borrower.
 fn with_lender(f: impl FnOnce(&mut Stage, MRef)) {
     membarrier::set_up();
     Stage::set(2, "flat", |s| {
@@ -523,7 +525,7 @@ fn a_p_that_a_thread_asks_for_something_is_taken_for_good() {
         assert!(!p.loan.is_open());
         p.attention.store(0, Ordering::Relaxed);
         acquire_p(borrower, p);
-        // As the lender, which has noticed.
+        // The lender has noticed its loss.
         borrower.p.set(ptr::null());
         p.pass_to(s.m);
         s.m.hold.end();
@@ -564,7 +566,8 @@ fn a_lender_that_calls_the_library_has_lost_its_p() {
         assert_eq!(s.m.hold.get(), Hold::Taken);
         assert!(!loan::give_to_lender(borrower, p));
         assert!(p.is_run_by(borrower) && !p.loan.is_open());
-        // The lender gets another P, lends that, and gets it back: each time while the borrower of the first P is late.
+        // The lender gets another P, lends that, and gets it back: each time while the borrower of
+        // the first P is late.
         let other = s.p(1);
         s.m.hold.lose(Hold::Lent(other.id));
         p.loan.begin(s.m, time::now(), false, i64::MAX);
@@ -779,15 +782,14 @@ fn s11_a_goroutine_that_a_plain_thread_wakes_goes_to_the_p_where_it_last_ran() {
         ready::ready(g, crate::sched::types::waiter::When::Soon);
         assert_eq!(s.p(2).inbox.len(), 1);
         assert!(s.p(2).inbox.pop() == Some(Task::goroutine(g)));
-        // It ends as if it had run.
+        // The goroutine ends as if it had run.
         g.set_status(Status::Dead);
         s.p(0).count_end();
         s.p(0).of_node().gs.put(g.as_non_null());
     });
 }
 
-/// Goroutines that are never run, as they came out of files, in the order in which
-/// they run.
+/// Queues goroutines of files' events by `put`; returns the order in which they would run.
 fn order_of(classes: &[EventClass], put: impl FnOnce(&mut Stage, Events)) -> Vec<usize> {
     unsafe extern "C" fn nothing(_: *mut c_void) {}
     let mut order = Vec::new();
@@ -809,7 +811,7 @@ fn order_of(classes: &[EventClass], put: impl FnOnce(&mut Stage, Events)) -> Vec
             order.extend(gs.iter().position(|&g| task == Some(Task::goroutine(g))));
         }
         for g in gs {
-            // They end as if they had run.
+            // The goroutines end as if they had run.
             g.set_status(Status::Dead);
             s.p(0).count_end();
             s.p(0).of_node().gs.put(g.as_non_null());
@@ -943,7 +945,7 @@ fn n6_a_file_stays_with_its_home_whoever_waits_for_it() {
         };
         assert_eq!(wait_on(s.p(0)), Ok(0));
         netpoll::poll(s.m, s.p(0));
-        // A thief has it now, and it waits again.
+        // A thief has the goroutine now, and the goroutine waits again.
         assert_eq!(wait_on(s.p(1)), Ok(0));
         netpoll::poll(s.m, s.p(0));
         let before = file.seen();
@@ -963,7 +965,7 @@ fn waits_are_verified_in_pieces() {
         file::verify_again();
         let next = netpoll::verify(0, 0).expect("the time is over, and entries are left");
         assert!(!netpoll::is_to_verify());
-        // A wait begins behind the place where this pass is.
+        // A wait begins behind the place that the pass has reached.
         file::verify_again();
         assert_eq!(netpoll::verify(next, i64::MAX), None);
         assert!(netpoll::is_to_verify(), "another pass has to begin");
@@ -1014,7 +1016,7 @@ fn set_as_current(f: impl FnOnce(&mut Stage)) {
     });
 }
 
-/// A timer that has been due for long, on the P of the calling thread's M.
+/// Starts a timer that has been due for long, on the P of the calling thread's M.
 fn started(fire: Fire, period: i64) -> *const Timer {
     let timer = Timer::new(fire, [0; 2]).expect("memory");
     // SAFETY: the timer was just made.
@@ -1022,8 +1024,9 @@ fn started(fire: Fire, period: i64) -> *const Timer {
     timer
 }
 
-/// Starts `timers` timers, which are due and make a task ready each, on the first of two P's, and lets the M there decide. Gives
-/// the tasks that the M finds, and whether its first decision gave the second P, which was idle, to an idle M.
+/// Starts `timers` timers, which are due and make a task ready each, on the first of two P's, and
+/// lets the M there decide. Gives the tasks that the M finds, and whether its first decision gave
+/// the second P, which was idle, to an idle M.
 fn decide_with_timers(timers: usize) -> (Vec<Option<usize>>, bool) {
     static WORDS: Mutex<Vec<usize>> = Mutex::new(Vec::new());
     fn fire(_: &Timer, _: i64) -> After {
@@ -1071,7 +1074,7 @@ fn another_m_is_woken_for_sleepers_that_the_first_leaves() {
     assert_eq!(decide_with_timers(2), (vec![Some(0), Some(1)], true));
 }
 
-/// How many entries of a P's timers are counted as dead, and how many are.
+/// The number of a P's timer entries that are counted as dead, and that are dead.
 fn dead(p: PRef) -> (i32, i32) {
     p.timers.census()
 }
@@ -1099,7 +1102,7 @@ fn a_timer_that_a_thief_has_fired_is_dead_where_it_is() {
         assert_eq!([dead(own), dead(victim)], [(1, 1), (0, 0)]);
         // SAFETY: the timers are not used after this.
         timers.into_iter().for_each(|t| unsafe { Timer::free(t) });
-        // A thief that finds the dead one doesn't count it any more.
+        // A thief that finds the dead entry counts it out.
         assert_eq!(own.timers.run(i64::MAX - 1), 0);
         assert_eq!([dead(own), dead(victim)], [(0, 0), (0, 0)]);
     });
@@ -1114,12 +1117,12 @@ fn n11_other_nodes_leave_a_node_for_a_while_what_was_spawned_for_it() {
         assert_ne!(own.node, far.node);
         let tasks: Vec<_> = (0..3).map(|_| s.task()).collect();
         tasks.iter().for_each(|t| assert!(placed.place(again(t)).is_ok()));
-        // Not before it is due, and the node's own P's take one at a time.
+        // Thieves take no task before it is due; the node's own P's take one at a time.
         assert!(placed.steal_placed(1_000_000_000).is_none());
         assert!(work_for_thieves(s.rt, far.node as usize) && work_anywhere(s.rt));
         assert!(from_global(far).as_ref() == Some(&tasks[0]) && placed.placed() == 2);
         assert!(placed.steal_placed(0).as_ref() == Some(&tasks[1]));
-        // A node without P's gives it away.
+        // A node without P's gives its tasks away.
         placed.open_queues(false, own.of_node());
         assert!(placed.place(again(&tasks[0])).is_err());
         assert!(own.of_node().runq.pop().as_ref() == Some(&tasks[2]));
