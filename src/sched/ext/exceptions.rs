@@ -1,7 +1,8 @@
 //! The state of C++ exceptions, which belongs to the goroutine.
 //!
-//! A goroutine that is left takes its exceptions along, from all copies of the C++ runtime (`types::cxa`), and gets them
-//! back on the thread where it goes on. `EXCEPTIONS.md` has the protocol.
+//! A goroutine that is left takes its exceptions along, from all copies of the C++ runtime
+//! (`src/cxx`), and gets them back on the thread where it goes on. `EXCEPTIONS.md` has the
+//! protocol.
 
 use super::hooks;
 use crate::cxx::{Get, Globals, Saved, Unsaved};
@@ -22,14 +23,14 @@ impl Saved {
     }
 }
 
-/// Gives the running goroutine its exceptions of one copy back.
+/// Gives the running goroutine its exceptions of one copy of the C++ runtime back.
 fn put(get: Get, globals: Globals) {
     loop {
         // SAFETY: `restore` is called on a goroutine.
         let m = unsafe { m::must_current() };
         let mut at = m.cxa.place_of(&rt().copies, get);
         if at.is_none() {
-            // `get` takes the C library's heap, as the goroutine's own code would.
+            // `get` may allocate from the C library's heap, as the goroutine's own code would.
             at = boundary::outside(|| Some(get()));
         }
         // The goroutine may have come back on another thread.
@@ -37,7 +38,7 @@ fn put(get: Get, globals: Globals) {
         if unsafe { m::must_current() } == m
             && let Some(at) = at
         {
-            // SAFETY: the words of this thread.
+            // SAFETY: `at` points to this thread's words.
             unsafe { at.write(globals) };
             return;
         }
@@ -45,7 +46,7 @@ fn put(get: Get, globals: Globals) {
 }
 
 impl Unsaved {
-    /// On the goroutine, after it was resumed: waits until g0, which has this record's address, is done with the
+    /// Waits, on the resumed goroutine, until g0, which has this record's address, is done with the
     /// record. May switch.
     fn wait(&self) {
         // Acquire: pairs with the Release in `save_unsaved`.
@@ -56,8 +57,8 @@ impl Unsaved {
     }
 }
 
-/// Leaves the running goroutine by `switch`, and takes its exceptions along. `switch` gets whether it must go to g0.
-/// Returns the M on which the goroutine goes on.
+/// Leaves the running goroutine by `switch`, and takes its exceptions along. The argument of
+/// `switch` says whether it must go to g0. Returns the M on which the goroutine goes on.
 pub fn carry(m: MRef, switch: impl FnOnce(bool) -> MRef) -> MRef {
     if !m.blocking.get().is_null() {
         // In `gs_blocking` the thread stays the goroutine's, for the function on g0.
@@ -82,7 +83,8 @@ pub fn carry(m: MRef, switch: impl FnOnce(bool) -> MRef) -> MRef {
     unsafe { m::must_current() }
 }
 
-/// On g0: saves the exceptions of the goroutine that has been left, if that goroutine could not do so.
+/// Saves the exceptions of the goroutine that has been left, if that goroutine could not do so. On
+/// g0.
 #[inline(always)]
 pub fn save_left(m: MRef) {
     if !m.cxa.unsaved.get().is_null() {
@@ -93,7 +95,7 @@ pub fn save_left(m: MRef) {
 #[cold]
 fn save_unsaved(m: MRef) {
     let unsaved = m.cxa.unsaved.replace(ptr::null());
-    // The P may be gone afterwards.
+    // The stash is emptied first: the P may be gone afterwards.
     hooks::leave_entered(m);
     if let Some(task) = m.stash.take() {
         ready::put_back(m.p(), task);
@@ -111,7 +113,8 @@ fn save_unsaved(m: MRef) {
     });
 }
 
-/// The goroutine ends in the middle of its function: its exceptions are lost. Returns the M on which it goes on.
+/// Drops the exceptions of a goroutine that ends in the middle of its function. Returns the M on
+/// which the goroutine goes on.
 pub fn forget(m: MRef) -> MRef {
     if m.cxa.is_clean() {
         return m;

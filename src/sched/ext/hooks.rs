@@ -1,10 +1,11 @@
 //! Hooks: what a runtime that keeps state for each thread and each goroutine (an interpreter) is
 //! told about the switches. `THREADS.md`, "Hooks", states the order.
 //!
-//! A goroutine *comes in* when `switch_in` is called for it, and *goes out* when `switch_out` is called for it. On an M
-//! with hooks no goroutine switches directly to another: each goroutine that leaves its stack goes to g0, which calls
-//! the hooks between the switch and the commit. So an M without hooks pays only for reading
-//! [`M::by_g0`](crate::sched::types::m::M::by_g0), which locked threads need anyway.
+//! A goroutine *comes in* when `switch_in` is called for it, and *goes out* when `switch_out` is
+//! called for it. On an M with hooks no goroutine switches directly to another: each goroutine that
+//! leaves its stack goes to g0, which calls the hooks between the switch and the commit. So an M
+//! without hooks pays only for reading [`M::by_g0`](crate::sched::types::m::M::by_g0), which locked
+//! threads need anyway.
 
 use crate::os::locked::Locked;
 use crate::os::log::HostArg;
@@ -25,7 +26,8 @@ use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-/// How many threads are in `thread_start` or `thread_stop`, which may call the library, or about to be.
+/// Counts the threads that are in `thread_start` or `thread_stop`, which may call the library, or
+/// are about to be.
 pub static IN_THREAD_HOOKS: Headcount = Headcount::new();
 
 /// A hook of a thread.
@@ -34,10 +36,10 @@ pub type HookOfThread = Option<unsafe extern "C" fn(ctx: *mut c_void)>;
 /// A hook of a goroutine.
 pub type HookOfG = Option<unsafe extern "C" fn(ctx: *mut c_void, g: GRef)>;
 
-/// The hook of a hand-over.
+/// The hook `switch_over`.
 pub type HookOver = Option<unsafe extern "C" fn(ctx: *mut c_void, from: GRef, to: GRef) -> bool>;
 
-/// What an embedder wants to be called, with `ctx`; `gs_hooks` says when.
+/// The functions that an embedder wants to be called, with `ctx`; `gs_hooks` says when.
 #[derive(Clone, Copy)]
 pub struct Hooks {
     pub ctx: HostArg,
@@ -86,15 +88,16 @@ impl Hooks {
     }
 }
 
-/// All hooks that were set while a runtime lived: an M may still have to call `thread_stop` of hooks that were removed.
+/// All hooks that were set while a runtime lived: an M may still have to call `thread_stop` of
+/// hooks that were removed.
 #[allow(clippy::vec_box, reason = "an M keeps a table's address while the list grows")]
 static TABLES: Locked<Vec<Box<Hooks>>> = Locked::new(Vec::new());
 
 /// The hooks that threads are to have now; null: none.
 static CURRENT: AtomicPtr<Hooks> = AtomicPtr::new(ptr::null_mut());
 
-/// Sets the hooks in place of the former hooks; `None` removes them. `-ENOMEM`. Each thread changes to the new hooks
-/// when it next chooses a goroutine, or ends.
+/// Sets the hooks in place of the former hooks; `None` removes them. Each thread changes to the new
+/// hooks when it next chooses a goroutine, or ends. Error: `-ENOMEM`.
 pub fn set(hooks: Option<Hooks>) -> i32 {
     let new = match hooks.map(heap::boxed) {
         Some(None) => return -libc::ENOMEM,
@@ -116,8 +119,8 @@ pub fn set(hooks: Option<Hooks>) -> i32 {
     0
 }
 
-/// The table with these hooks. If an old table has the same hooks it is used again, so setting and removing hooks again
-/// and again needs no more memory. Null for `None`.
+/// Finds or adds the table with these hooks; null for `None`. An old table with equal hooks is used
+/// again, so setting and removing hooks again and again needs no more memory.
 #[allow(clippy::vec_box, reason = "an M keeps a table's address while the list grows")]
 fn table_of(all: &mut Vec<Box<Hooks>>, new: Option<Box<Hooks>>) -> Option<*mut Hooks> {
     let Some(new) = new else { return Some(ptr::null_mut()) };
@@ -131,14 +134,14 @@ fn table_of(all: &mut Vec<Box<Hooks>>, new: Option<Box<Hooks>>) -> Option<*mut H
     all.last_mut().map(|table| ptr::from_mut(&mut **table))
 }
 
-/// Lets each thread of the runtime see that the hooks have changed: threads that run goroutines go to g0, threads that
-/// sleep wake up.
+/// Lets each thread of the runtime see that the hooks have changed: threads that run goroutines go
+/// to g0, threads that sleep wake up.
 fn tell_all(rt: &Runtime) {
     rt.ps().for_each(|p: PRef| requests::ask(p, TO_G0));
     rt.ms_that(|_| true).into_iter().for_each(start::nudge);
 }
 
-/// The runtime has ended: no thread has hooks that were removed.
+/// Frees the tables of hooks that were removed: the runtime has ended, so no thread has such hooks.
 pub fn ended() {
     let take_old = || {
         TABLES.with(|all| {
@@ -147,18 +150,18 @@ pub fn ended() {
             Some(all.swap_remove(old))
         })
     };
-    // Freed without the lock.
+    // Tables are freed without the lock.
     while let Some(old) = take_old() {
         drop(old);
     }
 }
 
-/// Around a fork: the child must not find the tables locked.
+/// Locks the tables around a fork, so that the child does not find them locked.
 pub fn lock_tables() {
     TABLES.lock();
 }
 
-/// See [`lock_tables`].
+/// Undoes [`lock_tables`].
 ///
 /// # Safety
 /// The calling thread holds the lock.
@@ -180,8 +183,9 @@ fn of(m: MRef) -> Option<&'static Hooks> {
     unsafe { m.hooks.get().as_ref() }
 }
 
-/// On g0: the M changes to the current hooks if its own hooks are others. The M of a goroutine that has stopped the
-/// world changes later: other goroutines may run in a change. [`world::start`] sends that M to g0 again.
+/// Changes the M to the current hooks, on g0. The M of a goroutine that has stopped the world
+/// changes later, because other goroutines may run during a change. [`world::start`] sends that M
+/// to g0 again.
 #[inline(always)]
 pub fn follow(m: MRef) {
     if has_old(m) && !m.stops_world.get() {
@@ -189,7 +193,7 @@ pub fn follow(m: MRef) {
     }
 }
 
-/// Whether the M still has other hooks than the current ones.
+/// Whether the M's hooks differ from the current hooks.
 #[inline(always)]
 pub fn has_old(m: MRef) -> bool {
     m.hooks.get() != current()
@@ -202,9 +206,9 @@ fn change(m: MRef, to: *const Hooks) {
     // A hook may block for long. No thread would be made while the M counted as between.
     m.set_between(false);
     if !m.p.get().is_null() {
-        // The M may lose its P in a hook, so its tasks go back to the queues. The M doesn't spin while it is in a hook,
-        // because sysmon takes P's from blocked M's only when no M spins. The M looks for work afterwards, or the M
-        // that took its P does.
+        // The M may lose its P in a hook, so its tasks go back to the queues. The M doesn't spin
+        // while it is in a hook, because sysmon takes P's from blocked M's only when no M spins.
+        // The M looks for work afterwards, or the M that took its P does.
         ready::put_back_stash(m, m.p());
         if m.spinning.replace(false) {
             rt().idle.spin_ended();
@@ -228,8 +232,8 @@ fn change(m: MRef, to: *const Hooks) {
     m.is_busy.set(false);
 }
 
-/// Calls `thread_start` or `thread_stop`. If the hook has forked, this thread has no M in the child: the process ends,
-/// as with its last thread.
+/// Calls `thread_start` or `thread_stop`. If the hook has forked, this thread has no M in the
+/// child: the process ends, as with its last thread.
 fn call_or_end(hooks: &Hooks, hook: HookOfThread) {
     hooks.call(hook);
     if m::current().is_none() {
@@ -237,15 +241,16 @@ fn call_or_end(hooks: &Hooks, hook: HookOfThread) {
     }
 }
 
-/// For an M that is counted in `IN_THREAD_HOOKS`: waits until no shutdown is under way. True: the next shutdown waits
-/// until the M is counted out, so the hooks may call the library. False: the runtime ends, and its threads with it.
+/// Waits until no shutdown is under way, for an M that is counted in `IN_THREAD_HOOKS`. Returns
+/// true if the hooks may call the library: the next shutdown waits until the M is counted out.
+/// Returns false if the runtime ends, and its threads with it.
 ///
-/// A shutdown keeps all others out of the library, and waits for its threads. It would wait for ever for a thread that
-/// calls the library in a hook.
+/// A shutdown keeps all others out of the library, and waits for its threads. It would wait for
+/// ever for a thread that calls the library in a hook.
 fn wait_for_shutdown() -> bool {
     let mut round = 0;
-    // SeqCst: pairs with `Runtime::all_have_left`. Either this thread sees `CHANGING`, or the shutdown sees the count,
-    // and clears `CHANGING`.
+    // SeqCst: pairs with `Runtime::all_have_left`. Either this thread sees `CHANGING`, or the
+    // shutdown sees the count, and clears `CHANGING`.
     while CHANGING.load(Ordering::SeqCst) {
         // Acquire: pairs with the store in `Runtime::end_threads`.
         if rt().exiting.load(Ordering::Acquire) {
@@ -257,15 +262,16 @@ fn wait_for_shutdown() -> bool {
     true
 }
 
-/// The thread leaves the runtime.
+/// Removes the hooks of a thread that leaves the runtime.
 pub fn stop(m: MRef) {
     if !m.hooks.get().is_null() {
         change(m, ptr::null());
     }
 }
 
-/// On g0: the M is about to switch to this goroutine, which it owns. False: the M has lost its P while a hook blocked;
-/// the goroutine comes back to this M with another P.
+/// Calls the hooks for a goroutine, which the M owns and is about to switch to; on g0. Returns
+/// false if the M has lost its P while a hook blocked: the goroutine comes back to this M with
+/// another P.
 pub fn enter(m: MRef, g: GRef) -> bool {
     if let Some(hooks) = of(m) {
         if !come_in(m, hooks, g) {
@@ -273,7 +279,7 @@ pub fn enter(m: MRef, g: GRef) -> bool {
         }
         count(m, hooks);
     }
-    // Also if the hooks for which the goroutine was held are gone.
+    // Even if the hooks for which the goroutine was held are gone.
     if g.has(flags::HELD) {
         bound::release_held(m, g);
     }
@@ -300,7 +306,7 @@ fn come_in(m: MRef, hooks: &Hooks, g: GRef) -> bool {
     true
 }
 
-/// One more switch to a goroutine.
+/// Counts a switch to a goroutine, and calls `tick` if that is due.
 fn count(m: MRef, hooks: &Hooks) {
     let n = m.ticks.get() + 1;
     m.ticks.set(n % hooks.tick_every);
@@ -309,20 +315,20 @@ fn count(m: MRef, hooks: &Hooks) {
     }
 }
 
-/// The goroutine has come in, and the M has no P to run it: the goroutine waits for a P, and until then belongs to this
-/// M, as if pinned.
+/// Queues a goroutine that has come in on an M without a P. Until it gets a P the goroutine belongs
+/// to this M, as if pinned.
 fn wait_for_p(m: MRef, g: GRef) {
     bound::hold(m, g);
     // SAFETY: on g0, and this M owns the goroutine.
     unsafe { queue_after_call(g.address()) };
 }
 
-/// On g0: a goroutine has left its stack. Calls the hooks, and the commit between them.
+/// Calls the hooks for a goroutine that has left its stack, and then its commit. On g0.
 pub fn left(m: MRef, left: Left) {
     let (hooks, entered) = (of(m), m.entered.get());
     let inside = !m.blocking.get().is_null();
-    // A goroutine that ran before there were hooks has not come in. A goroutine in `gs_blocking` doesn't go out: its
-    // function runs on this thread.
+    // A goroutine that ran before there were hooks has not come in. A goroutine in `gs_blocking`
+    // doesn't go out: its function runs on this thread.
     let Some(hooks) = hooks.filter(|_| !entered.is_null() && !inside) else {
         // SAFETY: the caller has switched.
         unsafe { left.settle() };
@@ -341,13 +347,14 @@ pub fn left(m: MRef, left: Left) {
     unsafe { left.settle() };
 }
 
-/// Switches over to the next goroutine at once, if the M can tell which that is and the hook agrees. That goroutine is
-/// then in the stash.
+/// Calls `switch_over` for the next goroutine, if the M can tell which that is; that goroutine is
+/// then in the stash. Returns whether the goroutine that leaves needs no `switch_out`.
 fn hand_over(m: MRef, hooks: &Hooks, from: GRef) -> bool {
     let Some(over) = hooks.switch_over else { return false };
     let Some(to) = switch::choose_early(m) else { return false };
     if to == from {
-        // On a P that is alone the goroutine was published before it left, and may be the next goroutine itself.
+        // On a P that is alone the goroutine was published before it left, and may be the next
+        // goroutine itself.
         return true;
     }
     // SAFETY: the embedder has given the function for this argument.
@@ -363,7 +370,7 @@ fn go_out(m: MRef, hooks: &Hooks, g: GRef) {
     hooks.call_for(hooks.switch_out, g);
 }
 
-/// On g0: a goroutine that has come in and has not run yet will not run next on this M, so it goes out.
+/// Makes a goroutine go out that has come in and will not run next on this M. On g0.
 pub fn leave_entered(m: MRef) {
     let entered = m.entered.get();
     if let Some(hooks) = of(m)
@@ -374,7 +381,8 @@ pub fn leave_entered(m: MRef) {
     }
 }
 
-/// On g0: the M is about to steal, to sleep or to give its P up.
+/// Calls the hook `idle` if it is due: the M is about to steal, to sleep or to give its P up. On
+/// g0.
 #[inline(always)]
 pub fn idle(m: MRef) {
     if m.is_busy.get() && m.entered.get().is_null() {
@@ -391,8 +399,8 @@ fn be_idle(m: MRef) {
     }
 }
 
-/// On the stack of a goroutine that ends, when all else is done: the last call there. The hook may switch, and so
-/// resume on another thread.
+/// Calls the hook `goexit` on the stack of a goroutine that ends, after everything else there. The
+/// hook may switch, and so resume on another thread.
 pub fn goexit(g: GRef) {
     if let Some(hooks) = m::current().and_then(of)
         && hooks.goexit.is_some()
@@ -401,7 +409,7 @@ pub fn goexit(g: GRef) {
     }
 }
 
-/// In the child of a fork, on its only thread.
+/// Resets the counts and calls the hook `fork_child`, on the only thread of a fork's child.
 pub fn forked() {
     STARTING.forked();
     IN_THREAD_HOOKS.forked();

@@ -1,4 +1,5 @@
-//! What hangs on the scheduler: gangs, worker groups, the hooks of embedders, C++ exceptions. `README.md` lists the files.
+//! Extensions of the scheduler: gangs, worker groups, the hooks of embedders, C++ exceptions.
+//! `README.md` lists the files.
 
 pub mod exceptions;
 pub mod gang;

@@ -1,11 +1,11 @@
-//! Gangs: goroutines that talk to each other run at the same time, each on a P of its own. Ousterhout's matrix: the P's
-//! are its columns, time slices its rows; a row belongs to the gangs that fit in side by side, or to all other
-//! goroutines. seed: R1
+//! Gangs: goroutines that talk to each other run at the same time, each on a P of its own.
+//! Ousterhout's matrix: the P's are its columns, time slices its rows; a row belongs to the gangs
+//! that fit in side by side, or to all other goroutines. seed: R1
 //!
-//! A member that is ready is in its gang's queue and nowhere else. A P whose *turn* is the gang's takes from that queue
-//! first. When the queue is empty the P waits a little for the members that run, and then fills its slot with other
-//! work, which gives way when a member becomes ready. P's with nothing at all to do take members out of turn.
-//! `GANGS.md` has the protocol.
+//! A member that is ready is in its gang's queue and nowhere else. A P whose *turn* is the gang's
+//! takes from that queue first. When the queue is empty the P waits a little for the members that
+//! run, and then fills its slot with other work, which gives way when a member becomes ready. P's
+//! with nothing at all to do take members out of turn. `GANGS.md` has the protocol.
 
 use crate::sched::run::{preempted, requests};
 
@@ -28,16 +28,16 @@ use crate::sched::types::task::{Task, TaskKind};
 use core::ptr;
 use core::sync::atomic::{Ordering, fence};
 
-/// How long a P whose member has parked waits for the next member, in ns: about what it costs to fill the slot and to
-/// get it back.
+/// How long a P whose member has parked waits for the next member, in ns: about what it costs to
+/// fill the slot and to get it back.
 const LINGER: i64 = 100_000;
 
 // The API's side
 
-/// The gangs that are free: the first, with the others linked behind it.
+/// The list of free gangs: the first gang, with the others linked behind it.
 static FREE: Locked<Option<&'static Gang>> = Locked::new(None);
 
-/// For a thread that forks: no other thread has the lock of free gangs until [`unlock_free`].
+/// Locks the list of free gangs around a fork, so that the child does not find it locked.
 pub fn lock_free() {
     FREE.lock();
 }
@@ -51,7 +51,7 @@ pub unsafe fn unlock_free() {
     unsafe { FREE.unlock() };
 }
 
-/// A gang without members, with one reference. `None`: there is no memory.
+/// Makes a gang without members, with one reference. `None` if there is no memory.
 pub fn create() -> Option<&'static Gang> {
     let used = FREE.with(|first| {
         let gang = (*first)?;
@@ -66,7 +66,7 @@ pub fn create() -> Option<&'static Gang> {
     Some(gang)
 }
 
-/// Gives a reference back.
+/// Gives a reference back. The gang is free when it has none.
 pub fn release(gang: &'static Gang) {
     // AcqRel: pairs with the other releases, so that the gang is free only after all uses.
     if gang.refs.fetch_sub(1, Ordering::AcqRel) == 1 {
@@ -77,14 +77,14 @@ pub fn release(gang: &'static Gang) {
     }
 }
 
-/// A goroutine that has not run yet becomes a member.
+/// Makes a goroutine that has not run yet a member.
 pub fn join(rt: &Runtime, gang: &'static Gang, g: GRef) {
     g.gang.set(gang);
     g.priority.set(priority::MEMBER);
     rt.gangs.add(rt, gang);
 }
 
-/// A member has ended.
+/// Takes a goroutine that has ended out of its gang, if it has a gang.
 pub fn leave(rt: &Runtime, g: GRef) {
     // SAFETY: null or a gang.
     let Some(gang) = (unsafe { g.gang.replace(ptr::null()).as_ref() }) else { return };
@@ -103,12 +103,13 @@ pub fn push_quietly(rt: &Runtime, task: Task) {
     gang.ready.push(task);
 }
 
-/// [`push_quietly`], and makes sure that a P takes the task if it is the gang's turn, or no other gang's.
+/// [`push_quietly`], and makes sure that a P takes the task if it is the gang's turn, or if a P is
+/// idle.
 pub fn push(rt: &Runtime, task: Task) {
     let gang = gang_of(&task);
     push_quietly(rt, task);
-    // Pairs with the fences in `linger`, `fill` and `activate`: either these see the task, or this thread sees that a P
-    // lingers, fills or has a turn.
+    // Pairs with the fences in `linger`, `fill` and `activate`: either these see the task, or this
+    // thread sees that a P lingers, fills or has a turn.
     fence(Ordering::SeqCst);
     if is_active(gang) {
         call_one(rt, gang);
@@ -129,9 +130,10 @@ fn gang_of(task: &Task) -> &'static Gang {
     }
 }
 
-/// A member waits in the queue. Makes sure that a P takes it: a P of the gang that is idle or runs something else. Starts
-/// any idle P too, because the gang may have grown since its turn began, and because a goroutine that fills a slot may
-/// never give way. P's that wait for members, or run members, check the queue anyway.
+/// Makes sure that a P takes a member that waits in the queue: a P of the gang that is idle or runs
+/// something else. Starts any idle P too, because the gang may have grown since its turn began, and
+/// because a goroutine that fills a slot may never give way. P's that wait for members, or run
+/// members, check the queue anyway.
 fn call_one(rt: &Runtime, gang: &Gang) {
     if gang.lingering.load(Ordering::Relaxed) != 0 {
         return;
@@ -162,8 +164,8 @@ fn call(p: PRef) {
 
 // The P's side
 
-/// On g0: the next member, if it is a gang's turn; waits for a member if the
-/// last goroutine that ran here was one.
+/// Takes the next member if it is a gang's turn on this P. Waits for a member if the last goroutine
+/// that ran here was a member. On g0.
 #[cold]
 #[inline(never)]
 pub fn next(rt: &Runtime, p: PRef) -> Option<Task> {
@@ -190,13 +192,14 @@ pub fn next(rt: &Runtime, p: PRef) -> Option<Task> {
     Some(task)
 }
 
-/// Whether it is the turn of a goroutine of low priority, which comes at intervals whatever else is ready.
+/// Whether it is the turn of a goroutine of low priority, which comes at intervals whatever else is
+/// ready.
 fn is_time_for_low(p: PRef) -> bool {
     p.tick.load(Ordering::Relaxed).is_multiple_of(order::OTHERS)
 }
 
-/// Counts out the member that ran on the P in its gang's turn, if one did: the goroutine has left the P. True: there
-/// was such a member.
+/// Counts out the member that ran on the P in its gang's turn: the goroutine has left the P.
+/// Returns whether there was such a member.
 pub fn member_left(p: PRef) -> bool {
     // SAFETY: null or a gang.
     let gang = unsafe { p.gang.member.load(Ordering::Relaxed).as_ref() };
@@ -211,7 +214,7 @@ fn take(rt: &Runtime, p: PRef, gang: &Gang) -> Option<Task> {
     Some(task)
 }
 
-/// A member is about to run on the P, in its turn.
+/// Notes that a member is about to run on the P, in its gang's turn.
 fn takes(p: PRef, gang: &Gang) {
     p.gang.filling.store(false, Ordering::Relaxed);
     p.gang.member.store(ptr::from_ref(gang).cast_mut(), Ordering::Relaxed);
@@ -240,24 +243,27 @@ fn linger(rt: &Runtime, p: PRef, gang: &Gang) -> Option<Task> {
         round += 1;
     }
     gang.lingering.fetch_sub(1, Ordering::SeqCst);
-    // A thread that relied on this P has pushed its task before.
+    // A thread that saw this P linger has pushed its task before that. Pairs with the fence in
+    // `push`.
     fence(Ordering::SeqCst);
     take(rt, p, gang)
 }
 
-/// Another goroutine is about to run in the gang's turn, unless a member has become ready.
+/// Marks the P as filled with another goroutine in the gang's turn, unless a member has become
+/// ready: takes that member.
 fn fill(rt: &Runtime, p: PRef, gang: &Gang) -> Option<Task> {
     p.gang.filling.store(true, Ordering::Relaxed);
-    // Pairs with the fence in `push`: either this P sees the task, or `push` sees that this P fills.
+    // Pairs with the fence in `push`: either this P sees the task, or `push` sees that this P
+    // fills.
     fence(Ordering::SeqCst);
     take(rt, p, gang)
 }
 
-/// The P stops looking for gangs, unless a turn has just begun.
+/// Makes the P stop looking for gangs, unless a turn has just begun.
 fn stop_looking(p: PRef) {
     p.gang.filling.store(false, Ordering::Relaxed);
-    // SeqCst: pairs with `activate`, which stores `turn` and then sets `GANG`. Either this thread sees the new turn
-    // below, or `activate` sets the bit after this.
+    // SeqCst: pairs with `activate`, which stores `turn` and then sets `GANG`. Either this thread
+    // sees the new turn below, or `activate` sets the bit after this.
     p.attention.fetch_and(!attention::GANG, Ordering::SeqCst);
     fence(Ordering::SeqCst);
     if p.gang.turn().is_some() {
@@ -265,7 +271,7 @@ fn stop_looking(p: PRef) {
     }
 }
 
-/// A member of any gang, for a P that has nothing else to do.
+/// Takes a member of any gang, for a P that has nothing else to do.
 pub fn out_of_turn(rt: &Runtime) -> Option<Task> {
     if !rt.gangs.any_ready() {
         return None;
@@ -273,8 +279,9 @@ pub fn out_of_turn(rt: &Runtime) -> Option<Task> {
     rt.gangs.with(|m| m.iter().find_map(|gang| pop(rt, gang)))
 }
 
-/// A goroutine that waits in the signal handler and gets the P, which the caller owns, because its thread is needed: a
-/// member if it is its gang's turn, else a goroutine of no gang, else any member.
+/// Takes a goroutine that waits in the signal handler out of its queue, for a P that the caller
+/// owns and that needs the goroutine's thread: a member if it is its gang's turn, else what
+/// `others` finds, else any member.
 pub fn waiting_in_handler(
     rt: &Runtime,
     p: PRef,
@@ -293,7 +300,7 @@ pub fn waiting_in_handler(
     Some(task)
 }
 
-/// A member of any gang that waits in the signal handler, taken out of its queue.
+/// Takes a member of any gang that waits in the signal handler out of its queue.
 pub fn any_in_handler(rt: &Runtime) -> Option<Task> {
     let any = || rt.gangs.with(|m| m.iter().find_map(|gang| pop_interrupted(rt, gang)));
     if rt.gangs.any_ready() { any() } else { None }
@@ -340,8 +347,8 @@ impl Gangs {
         });
     }
 
-    /// For sysmon: changes the row if it is time, and interrupts goroutines that have to give way. Returns when sysmon
-    /// must call this again, in ns.
+    /// Changes the row if it is time, and interrupts goroutines that have to give way. Returns when
+    /// sysmon must call this again, in ns.
     pub fn tick(&self, rt: &Runtime, now: i64) -> i64 {
         if self.count.load(Ordering::Relaxed) == 0 {
             return i64::MAX;
@@ -359,8 +366,8 @@ impl Gangs {
         next
     }
 
-    /// Begins the next row if it is time, and adds the gangs that fit to the row under way. Returns when it must be
-    /// called again, in ns.
+    /// Begins the next row if it is time, and adds the gangs that fit to the row under way. Returns
+    /// when this must be called again, in ns.
     fn update_row(&self, rt: &Runtime, now: i64) -> i64 {
         if requests::is_stopping() {
             return now + rt.slice;
@@ -372,7 +379,7 @@ impl Gangs {
         next
     }
 
-    /// The world is stopped: turns begin anew, with other P's.
+    /// Ends all turns, which then begin anew with other P's. The world is stopped.
     pub fn begin_anew(&self, rt: &Runtime) {
         self.with(|m| {
             m.iter().for_each(|gang| end_turn(rt, gang));
@@ -388,7 +395,7 @@ impl Gangs {
     }
 }
 
-/// A P whose turn has begun while it was idle.
+/// Starts a P that was idle when a gang's turn began there, if a member is ready.
 fn start_if_idle(rt: &Runtime, p: PRef) {
     if p.gang.turn().is_some_and(|gang| !gang.ready.is_empty()) && rt.take_idle_p(p) {
         start::start_m(rt, p, false);
@@ -456,9 +463,9 @@ fn others_begin(rt: &Runtime, m: &mut Matrix, now: i64) {
     (m.others_since, m.ticks) = (now, ticks(rt));
 }
 
-/// When the turn of the goroutines that are in no gang ends, in ns: when each of them has had a P once, as estimated
-/// from how long each has kept a P so far. Returns `now` if none of them waits and enough P's are idle for the next
-/// gang.
+/// When the turn of the goroutines that are in no gang ends, in ns: when each of them has had a P
+/// once, as estimated from how long each has kept a P so far. Returns `now` if none of them waits
+/// and enough P's are idle for the next gang.
 fn others_end(rt: &Runtime, m: &Matrix, now: i64) -> i64 {
     let queued = others_queued(rt);
     let wanted = m.iter().find(|g| !g.ready.is_empty()).map_or(0, |g| columns_of(rt, g));
@@ -472,13 +479,14 @@ fn others_end(rt: &Runtime, m: &Matrix, now: i64) -> i64 {
     let running = rt.ps().filter(|&p| !is_idle(p)).count();
     let decisions = i64::from(ticks(rt).wrapping_sub(m.ticks).max(1));
     let round = elapsed.saturating_mul((queued + running) as i64) / decisions;
-    // At most one slice from now, so that the estimate is made again: fewer goroutines may wait by then, or each may
-    // take less time.
+    // At most one slice from now, so that the estimate is made again: fewer goroutines may wait by
+    // then, or each may take less time.
     m.others_since.saturating_add(round).min(now + rt.slice)
 }
 
-/// Begins the turns of the gangs that are ready and fit in side by side, in the order of the list, and moves them to
-/// the end of the list. Returns how many slices they need to run all their members.
+/// Begins the turns of the gangs that are ready and fit in side by side, in the order of the list,
+/// and moves them to the end of the list. Returns how many slices they need to run all their
+/// members.
 fn begin_turns(rt: &Runtime, m: &mut Matrix) -> u32 {
     let mut slices = 0;
     // Each of these gangs takes a P at least.
@@ -496,7 +504,8 @@ fn begin_turns(rt: &Runtime, m: &mut Matrix) -> u32 {
     slices
 }
 
-/// Gives the gang `columns` P's that no other gang has, of one node if a node has enough. False: there are fewer.
+/// Gives the gang `columns` P's that no other gang has, of one node if a node has enough. Returns
+/// false if there are fewer.
 fn activate(rt: &Runtime, gang: &'static Gang, columns: usize) -> bool {
     let is_free = |p: &PRef| p.gang.turn().is_none();
     if rt.ps().filter(is_free).count() < columns {
@@ -525,8 +534,8 @@ fn activate(rt: &Runtime, gang: &'static Gang, columns: usize) -> bool {
             call(p);
         }
     }
-    // Pairs with the fence in `push`: either `push` sees the gang's turn, or `update_row` sees the task and starts idle
-    // P's.
+    // Pairs with the fence in `push`: either `push` sees the gang's turn, or `update_row` sees the
+    // task and starts idle P's.
     fence(Ordering::SeqCst);
     true
 }

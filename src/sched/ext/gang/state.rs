@@ -1,35 +1,39 @@
-//! Gangs, the rows that a runtime gives them, and what a P knows of them. `core::gang` has the protocol.
+//! Gangs, the rows that a runtime gives them, and what a P knows of them. `GANGS.md` has the
+//! protocol.
 
 use crate::os::locked::Locked;
 use crate::sched::types::task::Fifo;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
-/// A gang. It stays mapped for ever and is used again, so that a stale pointer still points at a gang.
+/// A gang. Gangs stay mapped for ever and are used again, so a stale pointer still points at a
+/// gang.
 pub struct Gang {
     /// Members that are ready to run.
     pub ready: Fifo,
     /// The creator's reference, and one for each member that has not ended.
     pub refs: AtomicU32,
     pub members: AtomicU32,
-    /// P's that run a member in its turn, and P's that wait for a member to become ready.
+    /// P's that run a member in the gang's turn.
     pub running: AtomicU32,
+    /// P's that wait for a member to become ready.
     pub lingering: AtomicU32,
-    /// P's whose turn it is.
+    /// P's on which it is the gang's turn.
     pub columns: AtomicU32,
-    // The lock of the list that the gang is in orders what follows: the runtime's list, or that of free gangs.
+    // Guarded by the lock of the list that the gang is in: the runtime's list, or that of free
+    // gangs.
     next: AtomicPtr<Gang>,
-    /// The gang before it in the runtime's list.
+    /// The gang before this gang in the runtime's list.
     previous: AtomicPtr<Gang>,
     listed: AtomicBool,
-    /// The runtime of its members.
+    /// The number of the members' runtime.
     pub runtime: AtomicU32,
-    /// The node where it had its turn last.
+    /// The node where the gang had its last turn.
     pub node: AtomicUsize,
 }
 
 impl Gang {
-    /// Without members and references.
+    /// A gang without members and references.
     pub fn new() -> Gang {
         Gang {
             ready: Fifo::new(),
@@ -67,12 +71,12 @@ impl Gang {
         self.previous.store(previous.cast_mut(), Ordering::Relaxed);
     }
 
-    /// Whether it is in its runtime's list.
+    /// Whether the gang is in its runtime's list.
     pub fn is_listed(&self) -> bool {
         self.listed.load(Ordering::Relaxed)
     }
 
-    /// Forgets the members, which belonged to another runtime: the runtime before a fork whose child this is, or a
+    /// Forgets the members, which belonged to another runtime: the runtime of a fork's parent, or a
     /// runtime that has ended.
     pub fn forget_members(&self) {
         // SAFETY: no thread of that runtime is there any more.
@@ -87,11 +91,12 @@ impl Gang {
 
 /// What a P knows of gangs.
 pub struct Column {
-    /// The gang whose turn it is on this P; null: no gang's. Changed with the lock of [`Gangs`] held.
+    /// The gang whose turn it is on this P; null: no gang's. Changed with the lock of [`Gangs`]
+    /// held.
     pub turn: AtomicPtr<Gang>,
-    /// Another goroutine runs in the gang's turn, and gives way when a member is ready.
+    /// Whether another goroutine runs in the gang's turn, and gives way when a member is ready.
     pub filling: AtomicBool,
-    /// For sysmon: the goroutine that runs here must be interrupted.
+    /// Whether sysmon must interrupt the goroutine that runs here.
     pub called: AtomicBool,
     /// The gang whose member runs here, in its turn. Changed by the P's owner.
     pub member: AtomicPtr<Gang>,
@@ -108,7 +113,8 @@ impl Column {
     }
 
     pub fn turn(&self) -> Option<&'static Gang> {
-        // SAFETY: null or a gang, which stays mapped. Acquire: pairs with the Release in `gang::activate`.
+        // SAFETY: null or a gang, which stays mapped. Acquire: pairs with the Release in
+        // `gang::activate`.
         unsafe { self.turn.load(Ordering::Acquire).as_ref() }
     }
 
@@ -135,7 +141,8 @@ pub struct Matrix {
     pub last: Option<&'static Gang>,
     /// When the row under way ends, in ns; `None`: it isn't a gangs' row.
     pub ends: Option<i64>,
-    /// When the row of all other goroutines began, in ns, and how many decisions the P's had made by then.
+    /// When the row of all other goroutines began, in ns, and how many decisions the P's had made
+    /// by then.
     pub others_since: i64,
     pub ticks: u32,
 }
@@ -156,7 +163,7 @@ impl Matrix {
         self.last = Some(gang);
     }
 
-    /// Takes the gang out of the list, in which it is. There may be tens of thousands of gangs.
+    /// Takes the gang out of the list, in constant time: there may be tens of thousands of gangs.
     pub fn remove(&mut self, gang: &'static Gang) {
         let (before, behind) = (gang.previous(), gang.next());
         match before {
