@@ -67,7 +67,7 @@ pub fn take_lock_once() {
     extern "C" fn end(_: *mut libc::dl_phdr_info, _: usize, _: *mut c_void) -> c_int {
         1
     }
-    // SAFETY: `end` takes anything.
+    // SAFETY: `end` ignores its arguments.
     unsafe { libc::dl_iterate_phdr(Some(end), ptr::null_mut()) };
 }
 
@@ -76,7 +76,7 @@ pub fn take_lock_once() {
 /// # Safety
 /// The object is loaded.
 unsafe fn has_loaded(object: &libc::dl_phdr_info, at: usize) -> bool {
-    // SAFETY: its headers are in memory.
+    // SAFETY: the headers of a loaded object are in memory.
     let headers = unsafe { slice::from_raw_parts(object.dlpi_phdr, object.dlpi_phnum.into()) };
     headers.iter().filter(|h| h.p_type == libc::PT_LOAD).any(|h| {
         let lo = object.dlpi_addr as usize + h.p_vaddr as usize;
@@ -148,12 +148,12 @@ impl Symbols {
     }
 
     /// # Safety
-    /// As for `find`; there is such a table.
+    /// As for `find`; the object has this hash table.
     unsafe fn find_by_gnu_hash(&self, name: &CStr) -> Option<*mut c_void> {
         let hash =
             name.to_bytes().iter().fold(5381u32, |h, &c| h.wrapping_mul(33).wrapping_add(c.into()));
-        // SAFETY: four words, a filter of that many double words, the buckets, and for each
-        // symbol from `first` on a word of its hash, whose lowest bit ends a bucket.
+        // SAFETY: the table has four words, `filter` double words, the buckets, and for each symbol
+        // from `first` on a word of its hash, whose lowest bit ends a bucket.
         unsafe {
             let word = |i: usize| self.gnu_hash.add(i).read();
             let (buckets, first, filter) = (word(0), word(1) as usize, word(2) as usize);
@@ -182,9 +182,9 @@ impl Symbols {
     }
 
     /// # Safety
-    /// As for `find`; there is such a table.
+    /// As for `find`; the object has this hash table.
     unsafe fn find_by_hash(&self, name: &CStr) -> Option<*mut c_void> {
-        // SAFETY: the number of buckets and that of all symbols come first.
+        // SAFETY: the table begins with the number of buckets and the number of all symbols.
         unsafe { (0..self.hash.add(1).read() as usize).find_map(|i| self.defined(i, name)) }
     }
 
@@ -192,7 +192,7 @@ impl Symbols {
     /// defines.
     ///
     /// # Safety
-    /// As for `find`; there is such a symbol.
+    /// As for `find`; the object has a symbol number `i`.
     unsafe fn defined(&self, i: usize, name: &CStr) -> Option<*mut c_void> {
         const STT_FUNC: u8 = 2;
         // SAFETY: the table has a symbol `i`, as the caller says; names end with a 0.

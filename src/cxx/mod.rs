@@ -1,9 +1,9 @@
 //! The copies of the C++ runtime that a process has, and what a thread knows of them.
 //!
-//! The C++ runtime keeps the exceptions that are being handled, and how many are in flight, in two words of each
-//! thread, which `__cxa_get_globals` gives. A process may have several *copies* of that runtime: a shared library, a
-//! copy that is linked into a plugin, another implementation. Each has two words of its own. `ext/EXCEPTIONS.md` has
-//! the protocol.
+//! The C++ runtime keeps the exceptions that are being handled, and how many are in flight, in two
+//! words of each thread, which `__cxa_get_globals` gives. A process may have several *copies* of
+//! that runtime: a shared library, a copy that is linked into a plugin, another implementation.
+//! Each has two words of its own. `ext/EXCEPTIONS.md` has the protocol.
 
 pub mod loader;
 
@@ -29,7 +29,7 @@ pub struct Globals {
 impl Globals {
     const NONE: Globals = Globals { caught: 0, uncaught: 0 };
 
-    /// 0: no exception.
+    /// Zero if there is no exception.
     #[inline(always)]
     pub fn bits(self) -> usize {
         self.caught | self.uncaught as usize
@@ -42,45 +42,47 @@ pub static NOTHING: Globals = Globals::NONE;
 /// `__cxa_get_globals` of a copy. The function's address identifies the copy on all threads.
 pub type Get = extern "C" fn() -> *mut Globals;
 
-/// No thread has this generation: see [`arch::tls_generation`].
+/// A generation that no thread has: see [`arch::tls_generation`].
 pub const NEVER: usize = usize::MAX;
 
 /// Where a copy has its two words on a thread.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Offset {
-    /// `offset`: bytes from the beginning of the object's block of thread-local storage. `generation`: that of a thread
-    /// that had such a block. A thread of a lower generation may still have, at the object's number, the entry of an
-    /// unloaded object that had the number before.
+    /// `offset`: bytes from the beginning of the object's block of thread-local storage.
+    /// `generation`: that of a thread that had such a block. A thread of a lower generation may
+    /// still have, at the object's number, the entry of an unloaded object that had the number
+    /// before.
     InBlock { offset: usize, generation: usize },
-    /// Most likely in the object's block too, at an offset that is not known yet: no thread that has searched has had
-    /// such a block.
+    /// Most likely in the object's block too, at an offset that is not known yet: no thread that
+    /// has searched has had such a block.
     Unknown,
     /// Not in that block: on each thread only a call of `get` tells where.
     Elsewhere,
 }
 
-/// A copy that is loaded.
+/// A loaded copy.
 #[derive(Clone, Copy)]
 pub struct Copy {
     get: Get,
-    /// Its object's number among those with thread-local storage; 0: it has none.
+    /// The number of the copy's object among those with thread-local storage; 0: it has none.
     module: usize,
     offset: Offset,
 }
 
-/// A copy on one thread.
+/// Where a copy has its two words on one thread.
 #[derive(Clone, Copy)]
 pub struct CopyPlace {
     copy: Copy,
     /// Null while the thread has not used the copy.
     at: *mut Globals,
-    /// If `at` is null: the entry of the thread's vector that shows whether the thread has used the copy since. Null: a
-    /// change of the thread's generation shows that.
+    /// If `at` is null: the entry of the thread's vector that shows whether the thread has used the
+    /// copy since. Null: a change of the thread's generation shows that.
     slot: *const TlsSlot,
 }
 
 impl CopyPlace {
-    /// The place of a copy that a search on this thread has found. `block`: the object's block on this thread, or 0.
+    /// The place of a copy that a search on this thread has found. `block`: the object's block on
+    /// this thread, or 0.
     pub fn seen(copy: Copy, at: *mut Globals, block: usize) -> CopyPlace {
         let slot = arch::tls_slot(copy.module);
         // SAFETY: null, or an entry of this thread's vector.
@@ -89,8 +91,8 @@ impl CopyPlace {
         CopyPlace { copy, at, slot: if is_watchable { slot } else { ptr::null() } }
     }
 
-    /// The place of a copy on the calling thread, which has this generation and has not searched. `None`: the thread
-    /// has to search.
+    /// The place of a copy on the calling thread, which has this generation and has not searched.
+    /// `None` if the thread has to search.
     pub fn of(copy: Copy, generation: usize) -> Option<CopyPlace> {
         // SAFETY: null, or an entry of this thread's vector.
         let slot = unsafe { arch::tls_slot(copy.module).as_ref() };
@@ -108,13 +110,14 @@ impl CopyPlace {
         }
     }
 
-    /// Whether the thread still hasn't used the copy, or the place of the copy's words is known now.
+    /// Whether the thread still hasn't used the copy, or the place of the copy's words is known
+    /// now.
     pub fn is_found(&mut self) -> bool {
         if !self.at.is_null() {
             return true;
         }
-        // SAFETY: null, or an entry of this thread's vector, which has not moved since, because the thread's generation
-        // is unchanged. So the entry is this object's.
+        // SAFETY: null, or an entry of this thread's vector, which has not moved since, because the
+        // thread's generation is unchanged. So the entry is this object's.
         let slot = unsafe { self.slot.as_ref() }.filter(|s| !s.has_no_block());
         match (slot, self.copy.offset) {
             (None, _) => true,
@@ -133,8 +136,8 @@ pub struct Copies {
 }
 
 impl Copies {
-    /// The copies that the parent of a fork knew, if these are all that the calling thread can have used; else by a
-    /// search. On a plain thread.
+    /// Takes the copies that the parent of a fork knew, if the calling thread can have used no
+    /// others; else searches. On a plain thread.
     pub fn new() -> Copies {
         let inherited =
             INHERITED.with(Option::take).filter(|(known, _)| arch::tls_generation() <= *known);
@@ -145,12 +148,12 @@ impl Copies {
         Copies { list: Locked::new(list) }
     }
 
-    /// Around a fork: the child must not find the list locked, or half written.
+    /// Locks the list around a fork, so that the child does not find it locked or half written.
     pub fn lock(&self) {
         self.list.lock();
     }
 
-    /// See [`Copies::lock`].
+    /// Undoes [`Copies::lock`].
     ///
     /// # Safety
     /// The calling thread holds the lock.
@@ -181,8 +184,8 @@ impl Copies {
         });
     }
 
-    /// The copies on the calling thread, if a search by another thread has found all that the calling thread can have
-    /// used.
+    /// The copies on the calling thread, if a search by another thread has found all that the
+    /// calling thread can have used.
     pub fn places(&self, generation: usize) -> Option<Vec<CopyPlace>> {
         self.with(|(known, list)| {
             if generation > *known {
@@ -200,21 +203,21 @@ impl Copies {
     }
 }
 
-/// How many threads search, or are about to. glibc leaves the loader's lock as it is in the child of a fork, so no
-/// thread holds it for a search while another thread forks.
+/// How many threads search, or are about to. glibc leaves the loader's lock as it is in the child
+/// of a fork, so no thread holds it for a search while another thread forks.
 pub static SEARCHING: AtomicUsize = AtomicUsize::new(0);
 
 /// How long a search waits before it checks again whether another thread still forks, in ns.
 pub const SEARCH_RETRY: i64 = 50_000;
 
-/// While this lives no other thread forks.
+/// Keeps other threads from forking while it lives.
 pub struct Searching(());
 
 impl Searching {
     pub fn begin() -> Searching {
         loop {
-            // SeqCst: pairs with `wait_for_searches`: either the forking thread sees this search, or this thread sees
-            // that it forks.
+            // SeqCst: pairs with `wait_for_searches`: either the forking thread sees this search,
+            // or this thread sees that it forks.
             SEARCHING.fetch_add(1, Ordering::SeqCst);
             if !forking::forks() {
                 return Searching(());
@@ -240,13 +243,14 @@ pub fn wait_for_searches() {
     }
 }
 
-/// In the child of a fork: the threads that were about to search are gone, and perhaps a thread that had the loader's
-/// lock. `parent`: the copies of the parent's runtime, which is not used any more.
+/// Resets the state of searches in the child of a fork: threads that were about to search are gone,
+/// and perhaps a thread that had the loader's lock. `parent`: the copies of the parent's runtime,
+/// which is not used any more.
 pub fn forked(parent: Option<&Copies>) {
     SEARCHING.store(0, Ordering::SeqCst);
     LOADER.store(lock::UNSURE, Ordering::Relaxed);
-    // SAFETY: this is the child's only thread, and it doesn't hold the lock. A thread of the parent's may have held it,
-    // but not in the middle of a change.
+    // SAFETY: this is the child's only thread, and it doesn't hold the lock. A thread of the
+    // parent's may have held it, but not in the middle of a change.
     unsafe { INHERITED.reset() };
     if let Some(parent) = parent {
         let list = parent.with(core::mem::take);
@@ -254,26 +258,27 @@ pub fn forked(parent: Option<&Copies>) {
     }
 }
 
-/// What a parent has found, for the runtime of its child: see [`Copies`].
+/// The copies that a parent knew, for the runtime of its child: see [`Copies::new`].
 static INHERITED: Locked<Option<(usize, Vec<Copy>)>> = Locked::new(None);
 
 /// Whether the loader's lock is usable: one of the states in [`lock`].
 pub static LOADER: AtomicU8 = AtomicU8::new(lock::FREE);
 
-/// States of the loader's lock. In the child of a fork glibc leaves it as it was, so a thread of the
-/// parent's that was loading something, or throwing a C++ exception, keeps it for ever.
+/// States of the loader's lock. glibc leaves the lock as it is in the child of a fork. So a thread
+/// of the parent that was loading something, or throwing a C++ exception, keeps the lock for ever.
 pub mod lock {
     pub const FREE: u8 = 0;
     /// This is the child of a fork, and no thread has searched yet.
     pub const UNSURE: u8 = 1;
     /// A thread that is gone has the lock. Nothing can be loaded or unloaded any more.
     pub const STUCK: u8 = 2;
-    /// How long a search may take before the lock counts as stuck, in ns: a search takes some microseconds.
+    /// How long a search may take before the lock counts as stuck, in ns: a search takes some
+    /// microseconds.
     pub const PATIENCE: i64 = 500_000_000;
 }
 
-/// Whether the loader's lock will be free again. In the child of a fork another thread tries it
-/// first.
+/// Whether the loader's lock will be free again. In the child of a fork another thread tries the
+/// lock first.
 pub fn is_loader_usable() -> bool {
     pub extern "C" fn try_it(_: *mut c_void) -> *mut c_void {
         thread::set_up_current(c"gosched-loader");
@@ -300,15 +305,16 @@ pub fn is_loader_usable() -> bool {
     LOADER.load(Ordering::Relaxed) == lock::FREE
 }
 
-/// The copies that are loaded, on the calling thread, and the generation for which that holds. Waits for the loader's
-/// lock. `None`: the lock will never be free again.
+/// Finds the copies that are loaded, on the calling thread, and the generation for which that
+/// holds. Waits for the loader's lock. `None`: the lock will never be free again.
 pub fn find_copies() -> Option<(usize, Vec<CopyPlace>)> {
     let _searching = Searching::begin();
     if !is_loader_usable() {
         return None;
     }
     loop {
-        // Read first: all objects that this thread knows of are in the loader's list by now.
+        // The generation is read first: all objects that this thread knows of are in the loader's
+        // list by now.
         let generation = arch::tls_generation();
         let mut places = Vec::<CopyPlace>::new();
         let weak = arch::address_of_cxa_get_globals();
@@ -316,7 +322,8 @@ pub fn find_copies() -> Option<(usize, Vec<CopyPlace>)> {
             // SAFETY: the function's type in the Itanium C++ ABI.
             let get = unsafe { core::mem::transmute::<*mut c_void, Get>(object.function) };
             let mut copy = Copy { get, module: object.tls_module, offset: Offset::Unknown };
-            // Without a block on this thread a call of `get` would make the block, from the C library's heap.
+            // Without a block on this thread a call of `get` would make the block, from the C
+            // library's heap.
             let mut at = ptr::null_mut();
             if object.tls_module == 0 || object.tls_block != 0 {
                 at = get();
@@ -342,20 +349,22 @@ pub fn find_copies() -> Option<(usize, Vec<CopyPlace>)> {
 
 /// What an M knows of the copies on its thread. Used by that thread only.
 pub struct ThreadCopies {
-    /// While the thread has this generation it has used no copy. [`NEVER`]: the thread has used a copy, or may use a
-    /// copy without getting another generation.
+    /// While the thread has this generation it has used no copy. [`NEVER`]: the thread has used a
+    /// copy, or may use a copy without getting another generation.
     pub without: Cell<usize>,
-    /// While the thread has this generation, and `probed` has these bits, there is no exception that a switch must
-    /// take along. [`NEVER`]: more must be checked.
+    /// While the thread has this generation, and `probed` has the bits `bits`, there is no
+    /// exception that a switch must take along. [`NEVER`]: more must be checked.
     pub generation: Cell<usize>,
     pub probed: Cell<*const Globals>,
     pub bits: Cell<usize>,
     /// The generation for which `places` holds.
     pub known: Cell<usize>,
     pub places: UnsafeCell<Vec<CopyPlace>>,
-    /// The thread's own exceptions from before its first goroutine: `gs_run` may be called in a catch block.
+    /// The thread's own exceptions from before its first goroutine: `gs_run` may be called in a
+    /// catch block.
     pub own: UnsafeCell<Saved>,
-    /// What g0 must save, of the goroutine that has just been left. Null: nothing.
+    /// The record of the goroutine that has just been left, whose exceptions g0 must save. Null:
+    /// none.
     pub unsaved: Cell<*const Unsaved>,
 }
 
@@ -373,8 +382,8 @@ impl ThreadCopies {
         }
     }
 
-    /// Whether a switch has no exception to take along, as far as that can be told at once. False: `knows_all` and more
-    /// must be checked.
+    /// Whether a switch has no exception to take along, as far as that can be told at once. If not,
+    /// the caller checks `knows_all` and more.
     #[inline(always)]
     pub fn is_clean(&self) -> bool {
         let generation = arch::tls_generation();
@@ -382,13 +391,15 @@ impl ThreadCopies {
             return true;
         }
         generation == self.generation.get()
-            // SAFETY: `NOTHING`, or the thread's own words, which stay while its generation is unchanged.
+            // SAFETY: `NOTHING`, or the thread's own words, which stay while its generation is
+            // unchanged.
             && unsafe { self.probed.get().read() }.bits() == self.bits.get()
     }
 
     #[allow(clippy::mut_from_ref, reason = "only the M's own thread calls this")]
     pub fn places(&self) -> &mut Vec<CopyPlace> {
-        // SAFETY: the thread's own; no method keeps it over a call of another method.
+        // SAFETY: `places` is the thread's own; no method keeps the reference over a call of
+        // another method.
         unsafe { &mut *self.places.get() }
     }
 
@@ -450,7 +461,7 @@ impl ThreadCopies {
         }
     }
 
-    /// Moves the thread's exceptions to `saved`. The places are known.
+    /// Moves the thread's exceptions to `saved`. The places of all copies are known.
     pub fn take(&self, saved: &mut Saved) {
         for place in self.places().iter().filter(|p| !p.at.is_null()) {
             // SAFETY: the thread's own words.
@@ -473,12 +484,13 @@ impl ThreadCopies {
         (!place.at.is_null()).then_some(place.at)
     }
 
-    /// A thread begins to run goroutines; `may_wait`: it has no P, and gets none meanwhile.
+    /// Prepares a thread that begins to run goroutines. `may_wait`: the thread has no P, and gets
+    /// none meanwhile.
     pub fn begin(&self, copies: &Copies, may_wait: bool) {
         self.know(NEVER, Vec::new());
         if may_wait {
             self.find_all(copies);
-            // SAFETY: the thread's own.
+            // SAFETY: `own` is used by this thread only.
             self.take(unsafe { &mut *self.own.get() });
         } else {
             // If that fails, the first switch leads to a search.
@@ -486,9 +498,9 @@ impl ThreadCopies {
         }
     }
 
-    /// The thread goes back to its owner: restores the exceptions that it had when it came.
+    /// Restores the exceptions that the thread had when it came: the thread goes back to its owner.
     pub fn end(&self) {
-        // SAFETY: the thread's own.
+        // SAFETY: `own` is used by this thread only.
         let own = unsafe { &mut *self.own.get() };
         for (get, globals) in own.drain() {
             // SAFETY: the thread's own words; it is a plain thread, and may wait.
@@ -513,7 +525,7 @@ pub struct Saved {
 }
 
 impl Saved {
-    /// Up to this number of copies a goroutine's exceptions need no memory from the heap.
+    /// Exceptions of up to this number of copies need no memory from the heap.
     const FEW: usize = 4;
 
     #[inline(always)]
@@ -538,8 +550,8 @@ impl Saved {
     }
 }
 
-/// The exceptions of a goroutine that is left while the M doesn't know all copies. The thread's g0 finds and saves
-/// them; the goroutine, which may be resumed before that, waits for g0.
+/// The exceptions of a goroutine that is left while the M doesn't know all copies. The thread's g0
+/// finds and saves them; the goroutine, which may be resumed before that, waits for g0.
 pub struct Unsaved {
     pub is_saved: AtomicU32,
     pub saved: UnsafeCell<Saved>,
