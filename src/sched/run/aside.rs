@@ -9,8 +9,8 @@
 //!
 //! Why nothing is lost: a task that still lacks something goes to the end of the queue, so no task
 //! stays before the others, and each of `n` tasks tries again within `n / TRIES` rounds of sysmon.
-//! sysmon doesn't sleep until woken while a task waits here. So sysmon makes up for what goroutines
-//! miss that end, and there is no protocol between them.
+//! sysmon doesn't sleep until woken while a task waits here. So sysmon makes up for what ending
+//! goroutines miss, and there is no protocol between them.
 
 use super::ready;
 use crate::os::futex;
