@@ -23,7 +23,7 @@ use core::sync::atomic::{AtomicI64, Ordering};
 /// The queue of tasks that wait aside.
 pub struct Aside {
     pub tasks: Fifo,
-    /// When sysmon lets tasks try again, in ns.
+    /// The time at which sysmon next lets tasks try again, in ns.
     pub next_try: AtomicI64,
 }
 
@@ -33,10 +33,10 @@ impl Aside {
     }
 }
 
-/// How often sysmon lets tasks try again, in ns.
+/// The interval at which sysmon lets tasks try again, in ns.
 const RETRY: i64 = 1_000_000;
-/// How many tasks sysmon lets try again at once. Each that fails costs up to tens of us: the system
-/// refuses memory or a thread.
+/// The number of tasks that sysmon lets try again at once. A task that fails costs up to tens of
+/// us: the system refuses memory or a thread.
 const TRIES: usize = 8;
 
 impl Aside {

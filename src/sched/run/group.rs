@@ -73,7 +73,7 @@ pub fn lock_all() {
 /// # Safety
 /// The calling thread holds the lock.
 pub unsafe fn unlock_all() {
-    // SAFETY: as the caller says.
+    // SAFETY: the caller holds the lock.
     unsafe { ALL.unlock() };
 }
 
@@ -282,7 +282,8 @@ pub fn pass_on(m: MRef, g: GRef) {
     if let Some(member) = idle.or_else(|| group.another(rt, m)) {
         return start::give(member, Some(release_p(m)), Some(task), false);
     }
-    // The shortest queue. With the lock held the member doesn't leave before it has the task.
+    // Pushed to the shortest queue, with the lock held: so the member doesn't leave before it has
+    // the task.
     let pushed = ALL.with(|_| match group.members().min_by_key(|m| m.pinned.len()) {
         Some(member) => {
             member.pinned.push(task);
@@ -342,7 +343,7 @@ fn places_of(m: MRef) -> impl Iterator<Item = &'static Place> {
 /// The place to which a link of an M's list points.
 fn place_at(link: &AtomicPtr<Place>) -> Option<&'static Place> {
     // Acquire: pairs with the Release in `take_place`.
-    // SAFETY: null or a place, whose group stays until the runtime ends.
+    // SAFETY: `link` is null or leads to a place, whose group stays until the runtime ends.
     unsafe { link.load(Ordering::Acquire).as_ref() }
 }
 
@@ -360,7 +361,7 @@ fn is_unbegun(task: &Task) -> bool {
 impl Group {
     fn members(&self) -> impl Iterator<Item = MRef> {
         let ms = self.places.iter().map(|place| place.member.load(Ordering::Acquire));
-        // SAFETY: an M, which stays mapped until shutdown.
+        // SAFETY: `member` is an M, which stays mapped until shutdown, or null.
         ms.filter(|m| !m.is_null()).map(|m| unsafe { MRef::from_ptr(m) })
     }
 
@@ -527,7 +528,7 @@ impl Group {
         self.members().filter(move |&other| other != m)
     }
 
-    /// See [`steal`].
+    /// Takes a goroutine that waits to begin on another member: see [`steal`].
     fn steal(&self, m: MRef) -> Option<Task> {
         self.others(m).find_map(|other| other.pinned.pop_that(is_unbegun))
     }

@@ -28,7 +28,7 @@ pub const OTHERS: u32 = 53;
 /// others wait. Goroutines that events have made ready don't wait for its end.
 pub const TURN: i64 = 2_000_000;
 
-/// While goroutines hand over to each other, the other queues wait for at most this time, in ns.
+/// The other queues wait for at most this time, in ns, while goroutines hand over to each other.
 /// [`TURN`] alone would not bound that wait: a turn starts over, before the clock ends it, whenever
 /// an event's goroutine runs in between.
 pub const OTHERS_WAIT: i64 = 2 * TURN;
@@ -38,13 +38,13 @@ pub const OTHERS_WAIT: i64 = 2 * TURN;
 /// waits.
 pub const TURNS: u32 = 8;
 
-/// While goroutines hand over to each other, the clock is read about every `LOOK_GAP` ns, and at
-/// the latest after `LOOK_DECISIONS` decisions, to see whether their turn is over.
+/// The clock is read about every `LOOK_GAP` ns, and at the latest after `LOOK_DECISIONS` decisions,
+/// to see whether the turn of goroutines that hand over to each other is over.
 const LOOK_GAP: i64 = TURN / 32;
 const LOOK_DECISIONS: i64 = 512;
 
-/// With at least this number of tasks left in a ring, the next goroutines are prefetched: their
-/// data does not stay in the L1 cache from turn to turn.
+/// From this number of tasks left in a ring on, the next goroutines are prefetched: their data does
+/// not stay in the L1 cache from turn to turn.
 const MANY: u32 = 16;
 
 /// Takes the next task of the M's own P, for a direct switch. The caller may hold the lock of the
@@ -326,8 +326,8 @@ pub fn preempted_in_turn(p: PRef) -> Option<Task> {
     Some(task)
 }
 
-/// For this time, in ns, preempted goroutines wait when a P has been taken for an event: the M that
-/// gets the P may have to wait for a CPU.
+/// Preempted goroutines wait for this time, in ns, after a P has been taken for an event: the M
+/// that gets the P may have to wait for a CPU.
 const EVENTS_FIRST: i64 = 1_000_000;
 
 /// Makes preempted goroutines wait until the goroutine of the event for which the P was taken has
@@ -368,7 +368,8 @@ fn empty_runnext(p: PRef, alone: bool) -> Option<Task> {
         return unsafe { Task::from_word(word) };
     }
     // Acquire: pairs with the Release of the goroutine that set `runnext`. A thief may have taken
-    // the task meanwhile. SAFETY: `runnext` holds a task or 0.
+    // the task meanwhile.
+    // SAFETY: `runnext` holds a task or 0.
     unsafe { Task::from_word(p.runnext.swap(0, Ordering::Acquire)) }
 }
 

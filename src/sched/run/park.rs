@@ -44,8 +44,8 @@ impl Parker {
         true
     }
 
-    /// Makes the parked goroutine or thread run again. The caller has claimed it, or is its only
-    /// possible waker. After this the waiter, and everything else on that goroutine's stack, may be
+    /// Makes the parked goroutine or thread run again. The caller has claimed the park, or is its
+    /// only possible waker. Afterwards the waiter, and everything else on the parked stack, may be
     /// gone.
     ///
     /// # Safety
@@ -210,7 +210,7 @@ pub struct Block {
     parker: *const Parker,
     /// The park's number; 0 if the park needs no claim.
     number: u64,
-    /// In ns on CLOCK_MONOTONIC, or [`FOREVER`].
+    /// The deadline in ns on CLOCK_MONOTONIC, or [`FOREVER`].
     deadline: i64,
 }
 
@@ -480,7 +480,8 @@ unsafe fn commit_claim(g: usize) {
     unsafe { unlock(arg) };
     if !published {
         // A deadline or a cancel has marked the claim meanwhile, so this thread still owns the
-        // goroutine. SAFETY: the locks have just been released.
+        // goroutine.
+        // SAFETY: the locks have just been released.
         unsafe { leave_and_run(g) };
     }
 }

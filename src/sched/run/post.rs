@@ -22,11 +22,11 @@ const FIRED: usize = 16;
 
 /// Where an M without a P sleeps.
 pub enum Post<'a> {
-    /// On its note.
+    /// The M sleeps on its note.
     Note,
-    /// In the instance of the P that it ran last and now attends to.
+    /// The M sleeps in the instance of the P that it ran last and now attends to.
     P(PRef),
-    /// In the instance of a node: the M is the node's watcher.
+    /// The M sleeps in the instance of a node, as the node's watcher.
     Node(&'a Node),
 }
 
@@ -35,8 +35,8 @@ pub enum Post<'a> {
 pub struct Woken {
     /// Whether the M has been notified.
     pub notified: bool,
-    /// Goroutines that events of the files of the P `of` have made ready. The M attends to `of`, or
-    /// another M runs `of`.
+    /// Goroutines that events of files of the P `of` have made ready. Either this M attends to
+    /// `of`, or another M runs `of`.
     found: Events,
     of: Option<PRef>,
     /// Ids of `n` P's that had events while no M attended to them. These P's are no longer armed.
@@ -236,7 +236,8 @@ impl Woken {
         self.found_at(p, 0);
     }
 
-    /// Takes the P of the events in hand, or another P of the node, if that P's goroutine computes.
+    /// If the goroutine of the P whose events are in hand computes, takes that P, or another P of
+    /// the node.
     #[must_use]
     pub fn take_computing_p(&self, rt: &Runtime) -> Option<PRef> {
         let home = self.of.filter(|_| !requests::is_stopping())?;
@@ -307,7 +308,7 @@ fn settle(p: PRef) -> Settled {
     Settled::Seen
 }
 
-/// Whether goroutines wait for files of a P of the node to which no M attends.
+/// Whether the node has a P to which no M attends, and goroutines wait for that P's files.
 fn needs_watcher(rt: &Runtime, node: &Node) -> bool {
     let deserted =
         |p: &PRef| p.node as usize == node.id && p.poll.is_waited_for() && is_deserted(*p);

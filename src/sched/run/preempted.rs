@@ -138,7 +138,7 @@ pub fn its_m(task: &Task) -> MRef {
 /// Whether the goroutine that another thread's M runs may be preempted. The M may leave that
 /// goroutine at any moment, so the caller must check afterwards that the M is still outside.
 pub fn runs_preemptible(m: MRef) -> bool {
-    // SAFETY: null or a descriptor, which stays mapped.
+    // SAFETY: `curg` is null or a descriptor, which stays mapped.
     unsafe { GRef::from_nullable(m.curg.seen()) }.is_some_and(is_preemptible)
 }
 
@@ -149,7 +149,7 @@ pub fn is_preemptible(g: GRef) -> bool {
 /// Whether the signal may stop the goroutine that the M runs, wherever that goroutine is. A guess,
 /// as with [`runs_preemptible`]: the M may run another goroutine by the time the caller acts.
 pub fn may_be_interrupted(m: MRef) -> bool {
-    // SAFETY: null or a descriptor, which stays mapped.
+    // SAFETY: `curg` is null or a descriptor, which stays mapped.
     unsafe { GRef::from_nullable(m.curg.seen()) }.is_some_and(is_interruptible)
 }
 

@@ -179,8 +179,8 @@ pub fn push_to_node(node: usize, task: Task, prio: i8) {
 pub fn push_root(task: Task) {
     let rt = rt();
     let p = rt.next_root_p();
-    // If that P is idle it gets the task with the wake-up. In a queue, another P that looks for
-    // work just then, mostly the P that has accepted the connection, would find the task first.
+    // An idle P gets the task with the wake-up. In a queue, another P that looks for work just
+    // then, mostly the P that has accepted the connection, would find the task first.
     if rt.take_idle_p(p) {
         return start::start_with(rt, p, task);
     }
@@ -352,7 +352,7 @@ impl Runtime {
             task = task.take().and_then(|task| self.nodes[n].push(task, priority).err());
             task.is_none()
         };
-        // This loop ends, because P 0's node is always open.
+        // The search ends, because P 0's node is always open.
         *candidates.find(|&&n| takes(n)).unwrap_or(&node)
     }
 }

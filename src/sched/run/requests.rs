@@ -34,7 +34,7 @@ impl World {
     /// # Safety
     /// The caller holds the lock, by [`World::try_lock`].
     pub unsafe fn unlock(&self) {
-        // SAFETY: as the caller says.
+        // SAFETY: the caller holds the lock.
         unsafe { self.lock.unlock() };
     }
 }
@@ -87,11 +87,11 @@ pub fn ask_member_without_p() {
     show_wanted(true);
 }
 
-/// Clears the word once all P's have answered, so that no function of the library checks any more.
+/// Clears `WANTED` if all P's have answered, so that no function of the library checks any more.
 /// Returns true if some P has not answered yet.
 ///
-/// Any number of threads may call this. The last of them to clear the word checks all P's after
-/// that, and so sees the bits of every `ask` that set the word before.
+/// Any number of threads may call this. The last of them to clear `WANTED` checks all P's after
+/// that, and so sees the bits of every `ask` that set `WANTED` before.
 pub fn forget_answered(rt: &Runtime) -> bool {
     // SeqCst: pairs with `ask`: either this thread sees the bits of `ask`, or `ask` sets the word
     // after this.

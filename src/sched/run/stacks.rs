@@ -78,14 +78,14 @@ pub fn trim(rt: &Runtime, node: &Node, most: usize) -> usize {
         let stack = bare(rt, unsafe { GRef::from_non_null(g) })?;
         if stack.home() != node.id {
             // The stack's memory was moved to this node: the stack goes back to its home node's
-            // pool, without memory. SAFETY: `bare` has just taken it from the descriptor of an
-            // ended goroutine.
+            // pool, without memory.
+            // SAFETY: `bare` has just taken it from the descriptor of an ended goroutine.
             unsafe { rt.nodes[stack.home()].stacks.put_cold(iter::once(stack)) };
             return None;
         }
         Some(stack)
     });
-    // SAFETY: as above, and these stacks are the node's own.
+    // SAFETY: `bare` has just taken these stacks, which are the node's own, from descriptors.
     unsafe { node.stacks.put_cold(of_node) };
     n
 }

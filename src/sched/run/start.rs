@@ -158,7 +158,7 @@ pub fn start_m_patiently(rt: &Runtime, p: PRef) -> bool {
 pub fn m_for(rt: &Runtime, p: PRef, may_create: bool) -> Option<MRef> {
     let node = p.of_node();
     let last = p.last_m.load(Ordering::Relaxed);
-    // SAFETY: null or an M.
+    // SAFETY: `last` is an M where it isn't null.
     let last = (!last.is_null()).then(|| unsafe { MRef::from_ptr(last) });
     last.filter(|&m| node.take_idle_m(m))
         .or_else(|| node.pop_idle_m())
@@ -189,7 +189,7 @@ pub fn give(m: MRef, p: Option<PRef>, task: Option<Task>, spinning: bool) {
         m.given_at.store(time::now(), Ordering::Relaxed);
     }
     m.notify();
-    // sysmon is woken here: otherwise the M would have to wake it before it runs its first
+    // sysmon is woken here: otherwise the M would have to wake sysmon before it runs its first
     // goroutine.
     if p.is_some() {
         rt().sysmon.wake_if_long_asleep();

@@ -20,7 +20,7 @@ const MANY_AT_ONCE: usize = 128;
 /// Rounds over all victims before a thief gives up.
 const STEAL_ROUNDS: u32 = 4;
 
-/// What a theft costs, in ns: waking the thief, and the thief's cache misses afterwards. Thieves
+/// The cost of a theft, in ns: waking the thief, and the thief's cache misses afterwards. Thieves
 /// leave a P its few goroutines if the P gets to all of them in this time.
 pub const STEAL_TIME: i64 = 5_000;
 

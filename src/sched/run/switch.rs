@@ -122,7 +122,7 @@ fn switch_in_exception(left: Left, next: Option<Task>, here: &mut Place) -> MRef
     })
 }
 
-/// What the context that runs next must do first, for the context that is left.
+/// The context that is left: its M, and the commit that the next context must call first.
 pub struct Left {
     pub m: MRef,
     pub commit: Option<Commit>,
@@ -253,7 +253,7 @@ pub fn switch_to(
     left
 }
 
-/// What a sanitizer, if there is one, keeps for a context that has switched away.
+/// A sanitizer's state for a context that has switched away, if there is a sanitizer.
 pub struct Away(*mut c_void);
 
 impl Away {
