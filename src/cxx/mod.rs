@@ -56,7 +56,7 @@ pub enum Offset {
     /// Most likely in the object's block too, at an offset that is not known yet: no thread that
     /// has searched has had such a block.
     Unknown,
-    /// Not in that block: on each thread only a call of `get` tells where.
+    /// The words are not in that block: on each thread only a call of `get` tells where.
     Elsewhere,
 }
 
@@ -75,8 +75,8 @@ pub struct CopyPlace {
     copy: Copy,
     /// Null while the thread has not used the copy.
     at: *mut Globals,
-    /// If `at` is null: the entry of the thread's vector that shows whether the thread has used the
-    /// copy since. Null: a change of the thread's generation shows that.
+    /// The entry of the thread's vector that shows, while `at` is null, whether the thread has used
+    /// the copy since. Null: a change of the thread's generation shows that.
     slot: *const TlsSlot,
 }
 
@@ -85,7 +85,7 @@ impl CopyPlace {
     /// this thread, or 0.
     pub fn seen(copy: Copy, at: *mut Globals, block: usize) -> CopyPlace {
         let slot = arch::tls_slot(copy.module);
-        // SAFETY: null, or an entry of this thread's vector.
+        // SAFETY: `tls_slot` gives null or an entry of this thread's vector.
         let is_watchable =
             block == 0 && unsafe { slot.as_ref() }.is_some_and(TlsSlot::has_no_block);
         CopyPlace { copy, at, slot: if is_watchable { slot } else { ptr::null() } }
@@ -94,12 +94,12 @@ impl CopyPlace {
     /// The place of a copy on the calling thread, which has this generation and has not searched.
     /// `None` if the thread has to search.
     pub fn of(copy: Copy, generation: usize) -> Option<CopyPlace> {
-        // SAFETY: null, or an entry of this thread's vector.
+        // SAFETY: `tls_slot` gives null or an entry of this thread's vector.
         let slot = unsafe { arch::tls_slot(copy.module).as_ref() };
         let unused = CopyPlace { copy, at: ptr::null_mut(), slot: ptr::null() };
         match (slot, copy.offset) {
             (_, Offset::Elsewhere) => None,
-            // When the thread gets a block it gets another generation.
+            // A thread that gets a block gets another generation.
             (None, _) => Some(unused),
             (Some(slot), _) if slot.is_unset() => Some(unused),
             (Some(slot), _) if slot.has_no_block() => Some(CopyPlace { slot, ..unused }),
@@ -116,8 +116,8 @@ impl CopyPlace {
         if !self.at.is_null() {
             return true;
         }
-        // SAFETY: null, or an entry of this thread's vector, which has not moved since, because the
-        // thread's generation is unchanged. So the entry is this object's.
+        // SAFETY: `slot` is null, or an entry of this thread's vector, which has not moved since,
+        // because the thread's generation is unchanged. So the entry is this object's.
         let slot = unsafe { self.slot.as_ref() }.filter(|s| !s.has_no_block());
         match (slot, self.copy.offset) {
             (None, _) => true,
@@ -158,7 +158,7 @@ impl Copies {
     /// # Safety
     /// The calling thread holds the lock.
     pub unsafe fn unlock(&self) {
-        // SAFETY: as the caller says.
+        // SAFETY: the caller holds the lock.
         unsafe { self.list.unlock() };
     }
 
@@ -234,7 +234,7 @@ impl Drop for Searching {
     }
 }
 
-/// For a thread that has announced its fork: waits until no other thread searches.
+/// Waits until no other thread searches. The caller has announced its fork.
 pub fn wait_for_searches() {
     let mut round = 0;
     while SEARCHING.load(Ordering::SeqCst) != 0 {
@@ -268,7 +268,7 @@ pub static LOADER: AtomicU8 = AtomicU8::new(lock::FREE);
 /// of the parent that was loading something, or throwing a C++ exception, keeps the lock for ever.
 pub mod lock {
     pub const FREE: u8 = 0;
-    /// This is the child of a fork, and no thread has searched yet.
+    /// The lock in the child of a fork, before a thread has searched.
     pub const UNSURE: u8 = 1;
     /// A thread that is gone has the lock. Nothing can be loaded or unloaded any more.
     pub const STUCK: u8 = 2;
@@ -328,7 +328,7 @@ pub fn find_copies() -> Option<(usize, Vec<CopyPlace>)> {
             if object.tls_module == 0 || object.tls_block != 0 {
                 at = get();
                 let offset = (at as usize).wrapping_sub(object.tls_block);
-                // SAFETY: null, or an entry of this thread's vector.
+                // SAFETY: `tls_slot` gives null or an entry of this thread's vector.
                 let slot = unsafe { arch::tls_slot(copy.module).as_ref() };
                 let is_inside =
                     slot.is_some_and(|s| s.block() == object.tls_block) && offset < object.tls_size;
@@ -349,11 +349,11 @@ pub fn find_copies() -> Option<(usize, Vec<CopyPlace>)> {
 
 /// What an M knows of the copies on its thread. Used by that thread only.
 pub struct ThreadCopies {
-    /// While the thread has this generation it has used no copy. [`NEVER`]: the thread has used a
-    /// copy, or may use a copy without getting another generation.
+    /// The generation in which the thread has used no copy. [`NEVER`]: the thread has used a copy,
+    /// or may use a copy without getting another generation.
     pub without: Cell<usize>,
-    /// While the thread has this generation, and `probed` has the bits `bits`, there is no
-    /// exception that a switch must take along. [`NEVER`]: more must be checked.
+    /// The generation in which a switch has no exception to take along while `probed` has the bits
+    /// `bits`. [`NEVER`]: more must be checked.
     pub generation: Cell<usize>,
     pub probed: Cell<*const Globals>,
     pub bits: Cell<usize>,
@@ -417,7 +417,7 @@ impl ThreadCopies {
             [] => (known, NEVER, nothing, 0),
             [p] if !p.at.is_null() => (NEVER, known, p.at.cast_const(), 0),
             [p] if !p.slot.is_null() => (NEVER, known, p.slot.cast(), TlsSlot::NO_BLOCK),
-            // When the thread uses the copy it gets another generation.
+            // A thread that uses the copy gets another generation.
             [_] => (known, NEVER, nothing, 0),
             _ => (NEVER, NEVER, nothing, 0),
         };
@@ -493,7 +493,7 @@ impl ThreadCopies {
             // SAFETY: `own` is used by this thread only.
             self.take(unsafe { &mut *self.own.get() });
         } else {
-            // If that fails, the first switch leads to a search.
+            // If places are missing, the first switch leads to a search.
             self.knows_all(copies);
         }
     }

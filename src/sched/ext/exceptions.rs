@@ -61,7 +61,7 @@ impl Unsaved {
 /// `switch` says whether it must go to g0. Returns the M on which the goroutine goes on.
 pub fn carry(m: MRef, switch: impl FnOnce(bool) -> MRef) -> MRef {
     if !m.blocking.get().is_null() {
-        // In `gs_blocking` the thread stays the goroutine's, for the function on g0.
+        // In `gs_blocking` the goroutine keeps the thread, for the function on g0.
         return switch(false);
     }
     if m.cxa.knows_all(&rt().copies) {

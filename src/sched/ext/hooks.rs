@@ -26,8 +26,8 @@ use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-/// Counts the threads that are in `thread_start` or `thread_stop`, which may call the library, or
-/// are about to be.
+/// Counts the threads that are in, or about to enter, `thread_start` or `thread_stop`, which may
+/// call the library.
 pub static IN_THREAD_HOOKS: Headcount = Headcount::new();
 
 /// A hook of a thread.
@@ -59,7 +59,7 @@ pub struct Hooks {
 }
 
 impl Hooks {
-    /// Whether both call the same functions with the same argument.
+    /// Whether both tables call the same functions with the same argument.
     pub fn is_like(&self, other: &Hooks) -> bool {
         let words = |h: &Hooks| {
             let of_thread =
@@ -75,13 +75,13 @@ impl Hooks {
         words(self) == words(other)
     }
 
-    /// Calls a hook that concerns a thread, if it is set.
+    /// Calls a hook of a thread, if the hook is set.
     pub fn call(&self, hook: HookOfThread) {
         // SAFETY: the embedder has given the function for this argument.
         hook.inspect(|f| unsafe { f(self.ctx.0) });
     }
 
-    /// Calls a hook that concerns this goroutine, if it is set.
+    /// Calls a hook of this goroutine, if the hook is set.
     pub fn call_for(&self, hook: HookOfG, g: GRef) {
         // SAFETY: the embedder has given the function for this argument.
         hook.inspect(|f| unsafe { f(self.ctx.0, g) });
@@ -103,7 +103,7 @@ pub fn set(hooks: Option<Hooks>) -> i32 {
         Some(None) => return -libc::ENOMEM,
         new => new.flatten(),
     };
-    // With the lock held: `ended` frees the tables that are not current.
+    // Set with the lock held, because `ended` frees the tables that are not current.
     let is_set = TABLES.with(|all| {
         let table = table_of(all, new)?;
         // Release: pairs with the Acquire in `current`.
@@ -166,7 +166,7 @@ pub fn lock_tables() {
 /// # Safety
 /// The calling thread holds the lock.
 pub unsafe fn unlock_tables() {
-    // SAFETY: as the caller says.
+    // SAFETY: the caller holds the lock.
     unsafe { TABLES.unlock() };
 }
 
@@ -179,7 +179,7 @@ fn current() -> *const Hooks {
 
 /// The hooks of this M.
 fn of(m: MRef) -> Option<&'static Hooks> {
-    // SAFETY: null, or a table that stays as long as an M has it.
+    // SAFETY: `hooks` is null, or a table that stays as long as an M has it.
     unsafe { m.hooks.get().as_ref() }
 }
 
@@ -245,8 +245,8 @@ fn call_or_end(hooks: &Hooks, hook: HookOfThread) {
 /// true if the hooks may call the library: the next shutdown waits until the M is counted out.
 /// Returns false if the runtime ends, and its threads with it.
 ///
-/// A shutdown keeps all others out of the library, and waits for its threads. It would wait for
-/// ever for a thread that calls the library in a hook.
+/// A shutdown keeps other threads out of the library, and waits for the runtime's threads. So it
+/// would wait for ever for a thread that calls the library in a hook.
 fn wait_for_shutdown() -> bool {
     let mut round = 0;
     // SeqCst: pairs with `Runtime::all_have_left`. Either this thread sees `CHANGING`, or the
@@ -353,8 +353,8 @@ fn hand_over(m: MRef, hooks: &Hooks, from: GRef) -> bool {
     let Some(over) = hooks.switch_over else { return false };
     let Some(to) = switch::choose_early(m) else { return false };
     if to == from {
-        // On a P that is alone the goroutine was published before it left, and may be the next
-        // goroutine itself.
+        // On a P that is alone the goroutine was published before it left, and may be its own
+        // successor.
         return true;
     }
     // SAFETY: the embedder has given the function for this argument.
@@ -370,7 +370,7 @@ fn go_out(m: MRef, hooks: &Hooks, g: GRef) {
     hooks.call_for(hooks.switch_out, g);
 }
 
-/// Makes a goroutine go out that has come in and will not run next on this M. On g0.
+/// Calls `switch_out` for a goroutine that has come in and will not run next on this M. On g0.
 pub fn leave_entered(m: MRef) {
     let entered = m.entered.get();
     if let Some(hooks) = of(m)
@@ -413,7 +413,7 @@ pub fn goexit(g: GRef) {
 pub fn forked() {
     STARTING.forked();
     IN_THREAD_HOOKS.forked();
-    // SAFETY: null or a table, which stays.
+    // SAFETY: `current` gives null or a table, which stays.
     if let Some(hooks) = unsafe { current().as_ref() } {
         hooks.call(hooks.fork_child);
     }
@@ -421,7 +421,7 @@ pub fn forked() {
 
 /// Calls the hook `shutdown`: all goroutines have ended, and the threads end next.
 pub fn shuts_down() {
-    // SAFETY: null or a table, which stays while there is a runtime.
+    // SAFETY: `current` gives null or a table, which stays while there is a runtime.
     if let Some(hooks) = unsafe { current().as_ref() } {
         hooks.call(hooks.shutdown);
     }

@@ -322,8 +322,8 @@ fn find_in_queues(m: MRef, p: PRef) -> Option<Task> {
     {
         return Some(task);
     }
-    // In every second decision, a goroutine that waits to begin on another member of the M's worker
-    // group: that member may be in a call for long, and this M may always have other work.
+    // A goroutine that waits to begin on another member of the M's worker group, in every second
+    // decision: that member may be in a call for long, and this M may always have other work.
     if p.tick.load(Ordering::Relaxed).is_multiple_of(2)
         && let Some(task) = group::steal(m)
     {
@@ -413,7 +413,7 @@ fn run_remote(p: PRef, g: GRef) {
     }
     g.remote_runs.set(0);
     g.set_flag(flags::REMOTE, false);
-    // On a synthetic machine there is nothing to move.
+    // The nodes of a synthetic machine have no memory of their own.
     if let Some(os_node) = p.of_node().memory {
         let pool = &rt.nodes[stack.home()].stacks;
         // SAFETY: the goroutine is at rest, and this M owns it.

@@ -931,7 +931,7 @@ fn n6_a_file_stays_with_its_home_whoever_waits_for_it() {
         let (reader, mut writer) = std::io::pipe().expect("a pipe");
         let fd = std::os::fd::AsRawFd::as_raw_fd(&reader);
         let file = table::get(fd).expect("open");
-        // As in `io::wait`, but no goroutine parks.
+        // Waits as `io::wait` does, but parks no goroutine.
         let wait_on = |p: PRef| {
             let generation = file.enter().expect("no thread closes it").generation;
             match file.lock_to_wait(generation, &Want::READ, file.seen()) {
@@ -1089,7 +1089,7 @@ fn a_timer_that_a_thief_has_fired_is_dead_where_it_is() {
     }
     set_as_current(|s| {
         let (own, victim) = (s.p(0), s.p(1));
-        // On the victim: a ticker and a timer that fires once.
+        // The victim gets a ticker and a timer that fires once.
         release_p(s.m);
         acquire_p(s.m, victim);
         let timers = [3_600_000_000_000, 0].map(|period| started(fire, period));

@@ -47,7 +47,7 @@ pub fn lock_free() {
 /// # Safety
 /// The calling thread holds the lock.
 pub unsafe fn unlock_free() {
-    // SAFETY: as the caller says.
+    // SAFETY: the caller holds the lock.
     unsafe { FREE.unlock() };
 }
 
@@ -86,7 +86,7 @@ pub fn join(rt: &Runtime, gang: &'static Gang, g: GRef) {
 
 /// Takes a goroutine that has ended out of its gang, if it has a gang.
 pub fn leave(rt: &Runtime, g: GRef) {
-    // SAFETY: null or a gang.
+    // SAFETY: the pointer is null or a gang, which stays mapped.
     let Some(gang) = (unsafe { g.gang.replace(ptr::null()).as_ref() }) else { return };
     if gang.members.fetch_sub(1, Ordering::AcqRel) == 1 {
         rt.gangs.remove_if_empty(rt, gang);
@@ -201,7 +201,7 @@ fn is_time_for_low(p: PRef) -> bool {
 /// Counts out the member that ran on the P in its gang's turn: the goroutine has left the P.
 /// Returns whether there was such a member.
 pub fn member_left(p: PRef) -> bool {
-    // SAFETY: null or a gang.
+    // SAFETY: the pointer is null or a gang, which stays mapped.
     let gang = unsafe { p.gang.member.load(Ordering::Relaxed).as_ref() };
     p.gang.member.store(ptr::null_mut(), Ordering::Relaxed);
     gang.map(|gang| gang.running.fetch_sub(1, Ordering::Relaxed)).is_some()
@@ -249,8 +249,8 @@ fn linger(rt: &Runtime, p: PRef, gang: &Gang) -> Option<Task> {
     take(rt, p, gang)
 }
 
-/// Marks the P as filled with another goroutine in the gang's turn, unless a member has become
-/// ready: takes that member.
+/// Marks the P as filled with another goroutine in the gang's turn. If a member has become ready,
+/// takes that member instead.
 fn fill(rt: &Runtime, p: PRef, gang: &Gang) -> Option<Task> {
     p.gang.filling.store(true, Ordering::Relaxed);
     // Pairs with the fence in `push`: either this P sees the task, or `push` sees that this P
@@ -379,7 +379,7 @@ impl Gangs {
         next
     }
 
-    /// Ends all turns, which then begin anew with other P's. The world is stopped.
+    /// Ends all turns, so that they begin anew with other P's. The world is stopped.
     pub fn begin_anew(&self, rt: &Runtime) {
         self.with(|m| {
             m.iter().for_each(|gang| end_turn(rt, gang));
@@ -463,8 +463,8 @@ fn others_begin(rt: &Runtime, m: &mut Matrix, now: i64) {
     (m.others_since, m.ticks) = (now, ticks(rt));
 }
 
-/// When the turn of the goroutines that are in no gang ends, in ns: when each of them has had a P
-/// once, as estimated from how long each has kept a P so far. Returns `now` if none of them waits
+/// Estimates the end of the turn of the goroutines that are in no gang, in ns: when each of them
+/// has had a P once, for as long as each has kept a P so far. Returns `now` if none of them waits
 /// and enough P's are idle for the next gang.
 fn others_end(rt: &Runtime, m: &Matrix, now: i64) -> i64 {
     let queued = others_queued(rt);

@@ -52,7 +52,7 @@ impl Gang {
 
     /// The next gang in the list that this gang is in.
     pub fn next(&self) -> Option<&'static Gang> {
-        // SAFETY: null or a gang, which stays mapped.
+        // SAFETY: the link is null or a gang, which stays mapped.
         unsafe { self.next.load(Ordering::Relaxed).as_ref() }
     }
 
@@ -62,7 +62,7 @@ impl Gang {
     }
 
     fn previous(&self) -> Option<&'static Gang> {
-        // SAFETY: null or a gang, which stays mapped.
+        // SAFETY: the link is null or a gang, which stays mapped.
         unsafe { self.previous.load(Ordering::Relaxed).as_ref() }
     }
 
@@ -89,7 +89,7 @@ impl Gang {
     }
 }
 
-/// What a P knows of gangs.
+/// A P's part in the turns of gangs.
 pub struct Column {
     /// The gang whose turn it is on this P; null: no gang's. Changed with the lock of [`Gangs`]
     /// held.
@@ -113,7 +113,7 @@ impl Column {
     }
 
     pub fn turn(&self) -> Option<&'static Gang> {
-        // SAFETY: null or a gang, which stays mapped. Acquire: pairs with the Release in
+        // SAFETY: `turn` is null or a gang, which stays mapped. Acquire: pairs with the Release in
         // `gang::activate`.
         unsafe { self.turn.load(Ordering::Acquire).as_ref() }
     }
@@ -139,10 +139,10 @@ pub struct Matrix {
     /// The gangs in the order of their turns.
     pub first: Option<&'static Gang>,
     pub last: Option<&'static Gang>,
-    /// When the row under way ends, in ns; `None`: it isn't a gangs' row.
+    /// The end of the row under way, in ns; `None`: that isn't a gangs' row.
     pub ends: Option<i64>,
-    /// When the row of all other goroutines began, in ns, and how many decisions the P's had made
-    /// by then.
+    /// The beginning of the row of all other goroutines, in ns, and how many decisions the P's had
+    /// made by then.
     pub others_since: i64,
     pub ticks: u32,
 }
