@@ -3,7 +3,7 @@
 //! The C++ runtime keeps the exceptions that are being handled, and how many are in flight, in two
 //! words of each thread, which `__cxa_get_globals` gives. A process may have several *copies* of
 //! that runtime: a shared library, a copy that is linked into a plugin, another implementation.
-//! Each has two words of its own. `ext/EXCEPTIONS.md` has the protocol.
+//! Each has two words of its own. `sched/ext/EXCEPTIONS.md` has the protocol.
 
 pub mod loader;
 

@@ -1,5 +1,5 @@
 //! Hooks: what a runtime that keeps state for each thread and each goroutine (an interpreter) is
-//! told about the switches. `THREADS.md`, "Hooks", states the order.
+//! told about the switches. `run/THREADS.md`, "Hooks", states the order.
 //!
 //! A goroutine *comes in* when `switch_in` is called for it, and *goes out* when `switch_out` is
 //! called for it. On an M with hooks no goroutine switches directly to another: each goroutine that

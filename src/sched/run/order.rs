@@ -419,7 +419,7 @@ fn drain_inbox(p: PRef) {
     p.pace.set_events(p.pace.events.get() + moved);
 }
 
-/// Whether nothing but the running goroutine could run here now. For `yield`, and for [`may_spin`].
+/// Whether nothing but the running goroutine could run here now. For yielding, and for [`may_spin`].
 #[inline(always)]
 pub fn nothing_else(m: MRef, p: PRef) -> bool {
     are_empty(m, p, || p.runnext.load(Ordering::Relaxed))

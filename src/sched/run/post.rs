@@ -1,6 +1,6 @@
 //! Where an M without a P sleeps (on its note, in the epoll instance of a P that it attends to, or,
 //! as the node's watcher, in the instance of a node), and what the M finds when it wakes.
-//! `POLLER.md` says why no event is lost.
+//! `wait/POLLER.md` says why no event is lost.
 
 use super::{requests, start};
 use crate::os::bell::Bell;
