@@ -1,5 +1,6 @@
-//! An M without a P whose goroutine needs one, or soon will: it is back from an announced call, or comes into the library
-//! from a block in which another thread took its P. SYSCALLS.md draws the states ([`Hold`]). seed: S7, B8
+//! M's without a P whose goroutine needs a P, now or soon: it is back from an announced call, or
+//! enters the library after a block in which another thread took its P. SYSCALLS.md draws the
+//! states ([`Hold`]). seed: S7, B8
 
 use super::call::SURE;
 use crate::os::{thread, time};
@@ -14,16 +15,17 @@ use crate::sched::types::runtime::rt;
 use core::ptr;
 use core::sync::atomic::{Ordering, fence};
 
-/// A call that takes less than this, in ns, was not long.
+/// A call that takes less than this, in ns, is not long.
 const SHORT: i64 = 20_000;
-/// The CPU time that a goroutine may use without a P for each call that it makes, in ns.
+/// The CPU time without a P that a goroutine may use for each of its calls, in ns.
 const PER_CALL: i32 = 25_000;
-/// A goroutine that has used more than this without a P, in ns, less `PER_CALL` for each call, needs a P.
+/// The limit of `G::used_without_p`, in ns: above it a goroutine needs a P after its call.
 const MOST: i32 = 200_000;
-/// This counts as used, in ns, if the goroutine needs a P before the next call. It then needs a P after the next 64 calls.
+/// What a goroutine that needs a P before its next call adds to `G::used_without_p`, in ns: the
+/// allowance of 64 calls, most of which then end with a P.
 const NEEDED_P: i32 = 64 * PER_CALL;
 
-/// The M begins an announced call, for which it leaves `p`, or which it begins without a P.
+/// Notes that the M begins an announced call without a P. `p` becomes its old P.
 #[inline(always)]
 pub fn begin_without_p(m: MRef, p: PRef) {
     m.old_p.set(p.as_ptr());
@@ -31,8 +33,8 @@ pub fn begin_without_p(m: MRef, p: PRef) {
     m.hold.begin_call();
 }
 
-/// Takes a P again: the old P if no other M has it, else an idle P. If it finds none the M counts as in a system call
-/// until its goroutine is queued.
+/// Takes the M's old P if no other M has it, else an idle P. False: there is none, and the M counts
+/// as in a call until its goroutine is queued.
 #[inline(always)]
 pub fn take_again(m: MRef, g: GRef) -> bool {
     // SAFETY: set by `mark`.
@@ -47,7 +49,8 @@ pub fn take_again(m: MRef, g: GRef) -> bool {
     true
 }
 
-/// Takes the M's old P back after a call. True: the M has it: no other thread has taken it, or `mark` has not left it.
+/// Takes the M's old P back after a call. True if no other thread has taken it, or if `mark` has
+/// kept it for a stopper of the world.
 #[inline(always)]
 pub fn take_back(m: MRef, old: PRef) -> bool {
     old.take_back(m) || m.stops_world.get()
@@ -63,7 +66,7 @@ fn take_another_and_learn(m: MRef, g: GRef, old: PRef) -> bool {
     take_another(m, old)
 }
 
-/// Makes the old P, which this M has taken back, its P again.
+/// Makes `old`, which [`take_back`] has taken, the M's P.
 #[inline(always)]
 pub fn restore_p(m: MRef, old: PRef) {
     m.hold.end();
@@ -82,7 +85,7 @@ pub fn take_another(m: MRef, old: PRef) -> bool {
     true
 }
 
-/// The call is over. `kept`: the M still has the P that it had before the call.
+/// Updates the count of long calls after a call. `kept`: the M has its old P back.
 #[cold]
 #[inline(never)]
 fn learn(g: GRef, kept: bool) {
@@ -95,8 +98,8 @@ fn learn(g: GRef, kept: bool) {
     g.long_calls.set(long);
 }
 
-/// The M's goroutine is back from a call, has found no P, and returns to the user's code next. True: the goroutine goes on
-/// without a P, as if its P had been taken from it there. False: it needs a P.
+/// Lets a goroutine that found no P after its call return to the user's code without a P, as if its
+/// P had been taken there. False: it needs a P.
 #[cold]
 #[inline(never)]
 pub fn go_on(m: MRef, g: GRef) -> bool {
@@ -105,13 +108,13 @@ pub fn go_on(m: MRef, g: GRef) -> bool {
     if used > MOST || !may_go_on(m, g) {
         return false;
     }
-    // As for any M that has lost its P in the user's code.
+    // The fields are as for any M that has lost its P in the user's code.
     m.p.set(m.old_p.get());
     m.went_on_at.set(thread::own_cpu_time());
     m.was_blocked.store(true, Ordering::Relaxed);
     m.hold.lose(Hold::GoesOn);
-    // Pairs with the fence in `world::stop`: either the stopper sees `GoesOn`, and waits for this goroutine, or this
-    // thread sees that the world is being stopped.
+    // Pairs with the fence in `world::stop`: either the stopper sees `GoesOn`, and waits for this
+    // goroutine, or this thread sees that the world is being stopped.
     fence(Ordering::SeqCst);
     if requests::is_stopping() {
         begin_without_p(m, m.p());
@@ -121,8 +124,8 @@ pub fn go_on(m: MRef, g: GRef) -> bool {
     true
 }
 
-/// Whether a signal can stop the goroutine if it computes. Not a goroutine whose turns others arrange: an interpreter's, a
-/// gang's, or one of low priority.
+/// Whether the goroutine may go on without a P. The signal must be able to stop it, and no hook,
+/// worker group, gang or low priority may decide about its turns.
 fn may_go_on(m: MRef, g: GRef) -> bool {
     let rt = rt();
     rt.preempt_signal != 0
@@ -135,14 +138,15 @@ fn may_go_on(m: MRef, g: GRef) -> bool {
         && preempted::is_interruptible(g)
 }
 
-/// The goroutine, which has gone on without a P, stops doing so.
+/// Adds the CPU time since [`go_on`] to what the goroutine has used without a P.
 fn note_use(m: MRef, g: GRef) {
     let used = thread::own_cpu_time() - m.went_on_at.get();
     let used = i32::try_from(used).unwrap_or(i32::MAX);
     g.used_without_p.set(g.used_without_p.get().saturating_add(used));
 }
 
-/// A call of the goroutine begins. The M is inside. True: the goroutine has been without a P, and goes into the call so.
+/// Begins a call without a P if the goroutine has had none since its last call. The M is inside.
+/// False: the goroutine has not gone on without a P, and no call has begun.
 #[cold]
 #[inline(never)]
 pub fn begin_call(m: MRef) -> bool {
@@ -161,8 +165,9 @@ pub fn begin_call(m: MRef) -> bool {
     true
 }
 
-/// The M, which is inside, needs a P, although no call begins: its goroutine uses the library, or was stopped by a signal.
-/// From here on the M is like any M whose P was taken in the user's code. True: the goroutine had gone on without a P.
+/// Changes `GoesOn` to `Taken`, as if the M's P had been taken in the user's code. For an M inside
+/// whose goroutine needs a P before its next call: it uses the library, or the signal has stopped
+/// it. True: the M was `GoesOn`.
 pub fn stop_going_on(m: MRef) -> bool {
     let went_on = m.hold.get() == Hold::GoesOn;
     if went_on {
@@ -175,8 +180,9 @@ pub fn stop_going_on(m: MRef) -> bool {
     went_on
 }
 
-/// Makes sure that the M, which is inside now, has a P: it keeps its P or, if it has lost it, gets another. Returns the
-/// M on which the goroutine runs afterwards. An M in an announced call needs none.
+/// Gets a P for an M inside that has lost its P; the goroutine waits in a queue if no P is free.
+/// Returns the M on which the goroutine runs afterwards. Does nothing if the M has its P or is in
+/// an announced call.
 pub fn ensure_p(m: MRef) -> MRef {
     if !m.hold.has_lost_p() {
         return m;
@@ -186,14 +192,14 @@ pub fn ensure_p(m: MRef) -> MRef {
         return m;
     }
     m.g().set_status(Status::Runnable);
-    // SAFETY: both take a goroutine's address; and a goroutine runs this code.
+    // SAFETY: both commits take a goroutine's address, and a goroutine runs this code.
     unsafe {
         switch::switch_to_g0(m, Some(commit));
         m::must_current()
     }
 }
 
-/// The M has lost its P: takes its old P back if no M runs that, or an idle P. False: there is none.
+/// [`take_again`] for an M whose P was taken.
 pub fn replace_p(m: MRef) -> bool {
     debug_assert!(!m.p.get().is_null(), "only a P that the M had can be taken from it");
     m.old_p.set(m.p.get());
@@ -201,7 +207,7 @@ pub fn replace_p(m: MRef) -> bool {
     take_again(m, m.g())
 }
 
-/// On g0, without a P: queues the goroutine where an M with a P finds it. Only then is the M's word `Held`, so the
+/// On g0, without a P: queues the goroutine globally, and only then sets `hold` to `Held`. So the
 /// deadlock detector sees at each moment that the goroutine is on its way.
 ///
 /// # Safety
@@ -213,8 +219,8 @@ unsafe fn queue_for_p(g: usize) {
     unsafe { m::must_current() }.hold.end();
 }
 
-/// [`queue_for_p`] for a goroutine that is back from a call. sysmon makes room for it, once the goroutine on a P has
-/// computed for [`preempted::WAKE_UP`].
+/// [`queue_for_p`] for a goroutine that is back from a call. sysmon then makes room: it asks a
+/// goroutine that has computed for [`preempted::WAKE_UP`] to give way.
 ///
 /// # Safety
 /// As for `queue_for_p`.

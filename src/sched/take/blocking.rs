@@ -1,5 +1,5 @@
-//! Calls on the thread's own stack, with the P left as in a system call: `gs_blocking`, and the hooks of embedders.
-//! seed: S7
+//! Calls on the thread's own stack, with the P left as in a system call: `gs_blocking`, and the
+//! hooks of embedders. seed: S7
 
 use super::back_from_call::{
     self, queue_after_call, restore_p, take_again, take_another, take_back,
@@ -19,8 +19,9 @@ use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::Ordering;
 
-/// Calls `f(arg)` on the thread's own stack with the P released; returns what `f` returns, and its errno. On a plain
-/// thread, or in such a call already, just calls `f`. The caller has a P afterwards.
+/// Calls `f(arg)` on the thread's own stack with the P released; returns what `f` returns, and its
+/// errno. On a plain thread, or in such a call already, just calls `f`. The caller has a P
+/// afterwards.
 ///
 /// # Safety
 /// `f` may be called with `arg`.
@@ -29,8 +30,8 @@ pub unsafe fn call(f: Blocking, arg: *mut c_void) -> *mut c_void {
     unsafe { call_with_p(f, arg, false) }
 }
 
-/// [`call`] for a function that the user's code calls, and that returns next: the goroutine may be without a P since its
-/// last call, and may go on without a P afterwards.
+/// [`call`] for a function that the user's code calls, and that returns next: the goroutine may
+/// have had no P since its last call, and may have none afterwards.
 ///
 /// # Safety
 /// As for `call`.
@@ -53,7 +54,8 @@ unsafe fn call_with_p(f: Blocking, arg: *mut c_void, to_user: bool) -> *mut c_vo
     }
 }
 
-/// Drops the exceptions of the running goroutine, which ends, from all copies of the C++ runtime.
+/// Drops the exceptions of the running goroutine, which is about to end, from all copies of the C++
+/// runtime.
 pub fn leave_exceptions(m: MRef) {
     unsafe extern "C" fn nothing(arg: *mut c_void) -> *mut c_void {
         arg
@@ -74,7 +76,7 @@ impl BlockingCall {
         }
     }
 
-    /// Makes the call and gives its result.
+    /// Makes the call and returns its result.
     fn make(mut self, m: MRef) -> *mut c_void {
         if self.leave_for_g0(m) {
             self.exceptions.restore();
@@ -82,8 +84,8 @@ impl BlockingCall {
         self.result
     }
 
-    /// Leaves the goroutine for g0, which makes the call. False: the call has forked, and this is the child, where the
-    /// thread is a plain thread from here on.
+    /// Switches to g0, which makes the call. False: the call has forked, and this is the child,
+    /// where the thread is a plain thread from here on.
     fn leave_for_g0(&mut self, m: MRef) -> bool {
         m.g().since.set(clock::rough());
         m.g().set_status(Status::Syscall);
@@ -94,7 +96,7 @@ impl BlockingCall {
             m::must_current()
         };
         if !m.blocking.get().is_null() {
-            // SAFETY: the child of a fork.
+            // SAFETY: in the child of a fork no runtime uses the thread.
             unsafe { m::set_current(None) };
             return false;
         }
@@ -105,7 +107,8 @@ impl BlockingCall {
     }
 }
 
-/// On g0: calls `f` with the M's P, if it has one, released as in a system call. The M may have no P afterwards.
+/// On g0: calls `f` with the M's P, if it has one, released as in a system call. The M may have no
+/// P afterwards.
 pub fn off_p(m: MRef, f: impl FnOnce()) {
     let p = (!m.p.get().is_null()).then(|| {
         start::share_what_is_kept(m.p());
@@ -117,7 +120,7 @@ pub fn off_p(m: MRef, f: impl FnOnce()) {
     f();
     match p {
         Some(p) if take_back(m, p) => restore_p(m, p),
-        // Without a P the M has none to begin with.
+        // An M that began without a P has no P to take.
         p => {
             let _ = p.is_some_and(|p| take_another(m, p));
             m.hold.end();
@@ -125,25 +128,27 @@ pub fn off_p(m: MRef, f: impl FnOnce()) {
     }
 }
 
-/// The part of `gs_blocking` on g0: the goroutine's registers are saved, but the goroutine is still this thread's, and
-/// functions called in `f` find it as the current goroutine. Gives the goroutine back if it goes on, without a P.
+/// Makes the call of `gs_blocking`, on g0. The goroutine's registers are saved, but the goroutine
+/// stays the M's, and functions that `f` calls find it as the current goroutine. Returns the
+/// goroutine if it goes on without a P.
 #[must_use]
 pub fn run_on_g0(m: MRef, g: GRef) -> Option<GRef> {
     // SAFETY: `call` has left the record there, on a stack that stays.
     let call = unsafe { &mut *m.blocking.get() };
     m.curg.set(g.as_ptr());
-    // Else the call has begun without a P.
+    // A call may have begun without a P.
     if !m.p.get().is_null() {
         leave_p(m, g, false);
     }
     g.syscall_depth.set(1);
     let own = FpControl::current();
     call.fp.load();
-    // SAFETY: the caller of `gs_blocking` answers for it.
+    // SAFETY: the caller of `gs_blocking` answers for `f`.
     call.result = unsafe { (call.f)(call.arg) };
     if m::current().is_none() {
         // `f` has forked, and this is the child: there is no runtime, but the goroutine goes on.
-        // SAFETY: the M that the thread had before the fork, in the child's copy of memory, which no other thread uses.
+        // SAFETY: the M that the thread had before the fork, in the child's copy of memory, which
+        // no other thread uses.
         unsafe { m::set_current(Some(m)) };
         let (mut here, to) = (Place::new(), g.context.load(Ordering::Relaxed));
         here.note_modes();
@@ -161,12 +166,13 @@ pub fn run_on_g0(m: MRef, g: GRef) -> Option<GRef> {
     m.blocking.set(ptr::null_mut());
     m.curg.set(ptr::null());
     let has_p = take_again(m, g);
-    // The M has no hooks, so the goroutine needs nothing of what g0 does before a switch.
+    // `go_on` refuses M's with hooks, so the goroutine needs nothing of what g0 does before a
+    // switch.
     if !has_p && call.to_user && back_from_call::go_on(m, g) {
         return Some(g);
     }
     if has_p {
-        // Straight back, as from a system call.
+        // The goroutine runs next, as after a system call.
         m.stash.set(Some(Task::goroutine(g)));
     } else {
         (rt().points.leave_entered)(m);

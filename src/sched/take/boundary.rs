@@ -1,25 +1,27 @@
 //! The boundary between the user's code and the library, for code that a goroutine runs.
 //!
-//! While an M runs the user's code it is *outside*: it doesn't use its P, and another thread may take the P away
-//! ([`super::preempt`]). When it enters the library the M says that it is inside. Then it checks whether it still has
-//! its P, and whether it is asked to give way. Both are plain operations; the thread that takes the P makes up for that
-//! with `membarrier`.
+//! An M is *outside* while it runs the user's code: the M doesn't use its P, and another thread may
+//! take the P ([`super::preempt`]). At each entry into the library the M stores that it is inside,
+//! and then checks whether it still has its P and whether it is asked to give way. These are plain
+//! operations; the thread that takes the P makes up for that with `membarrier`.
 
 use super::back_from_call;
 use crate::sched::run::{order, requests, yielding};
 use crate::sched::types::m::{self, INSIDE, MRef, OUTSIDE};
 use core::sync::atomic::{Ordering, compiler_fence};
 
-/// While this value lives the library runs on behalf of the caller. On a plain thread it does nothing.
+/// The caller's M is inside the library until this value is dropped. Does nothing on a plain
+/// thread.
 pub struct Entered {
-    /// Where the caller was, inside or outside. The goroutine may be on another M when it goes back there.
+    /// [`INSIDE`] or [`OUTSIDE`]: the caller's place, to which dropping returns, perhaps on another
+    /// M.
     from: u8,
     m: Option<MRef>,
 }
 
 impl Entered {
-    /// Begins every function of the C API that does more than read an atomic. Gives way if asked to, and may come back
-    /// on another M.
+    /// Begins every function of the C API that does more than read an atomic. Gives way if asked
+    /// to, and may come back on another M.
     #[inline(always)]
     pub fn new() -> Entered {
         match m::current() {
@@ -31,8 +33,8 @@ impl Entered {
         }
     }
 
-    /// [`Entered::new`] for a function that begins a call. `Err`: the call has begun, because the goroutine has been
-    /// without a P since its last call, and needs none for this.
+    /// [`Entered::new`] for a function that begins a call. `Err`: the call has begun here, because
+    /// the goroutine has had no P since its last call, and needs none for this call.
     #[inline(always)]
     pub fn for_call() -> Result<Entered, Entered> {
         let Some(m) = m::current() else { return Ok(Entered { from: INSIDE, m: None }) };
@@ -46,8 +48,8 @@ impl Entered {
         }
     }
 
-    /// As [`Entered::new`], with the M. `None` if the thread has no M, or if the M is asked for something: then the call
-    /// has not begun.
+    /// [`Entered::new`] that never gives way; also returns the M. `None`, with the caller still
+    /// outside: the thread has no M, or the M is asked for something.
     #[inline(always)]
     pub fn unasked() -> Option<(Entered, MRef)> {
         let m = m::current()?;
@@ -59,9 +61,9 @@ impl Entered {
         Some((Entered { from, m: Some(m) }, m))
     }
 
-    /// For a function that never switches but takes a lock for a moment: meanwhile the goroutine isn't stopped in the
-    /// signal handler, and keeps its P if it has one. The goroutine doesn't give way, and goes on without a P if it has
-    /// lost it, so the function must not need a P.
+    /// [`Entered::new`] for a function that holds a lock for a moment, never switches and needs no
+    /// P. Meanwhile the signal handler doesn't stop the goroutine, and no thread takes its P. A
+    /// goroutine that has lost its P goes on without a P.
     #[inline(always)]
     pub fn without_giving_way() -> Entered {
         let m = m::current();
@@ -69,7 +71,8 @@ impl Entered {
         Entered { from, m }
     }
 
-    /// Leaves the rest of the call to another function, which begins with [`Entered::again`].
+    /// Stays inside, for another function that makes the rest of the call and begins with
+    /// [`Entered::again`].
     #[inline(always)]
     pub fn continued(self) -> u8 {
         let from = self.from;
@@ -77,13 +80,14 @@ impl Entered {
         from
     }
 
-    /// Begins the rest of a call that [`Entered::continued`] has left. There was no switch in between.
+    /// Takes up a call that [`Entered::continued`] has left. No switch may come in between.
     #[inline(always)]
     pub fn again(from: u8, m: Option<MRef>) -> Entered {
         Entered { from, m }
     }
 
-    /// Whether the user's code has made the call, and not a function that the library has called with a P of its own.
+    /// Whether the user's code made the call, and not a function that the library calls while
+    /// inside.
     #[inline(always)]
     pub fn is_from_user(&self) -> bool {
         self.from == OUTSIDE
@@ -95,7 +99,7 @@ impl Entered {
         self.m
     }
 
-    /// Does what dropping does, without a look-up of the M: `m` is the M on which the caller runs now.
+    /// Drops this without a look-up of the M: `m` is the M on which the caller runs now.
     #[inline(always)]
     pub fn back_on(self, m: Option<MRef>) {
         if let Some(m) = m {
@@ -105,7 +109,7 @@ impl Entered {
     }
 }
 
-/// What a function that may switch returns to `arch::call_resumable`, which expects these two words in registers.
+/// The result of a function that may switch, for `arch::call_resumable`: two words in registers.
 #[repr(C)]
 pub struct Returning {
     result: isize,
@@ -114,8 +118,8 @@ pub struct Returning {
 }
 
 impl Returning {
-    /// The rest of a call that returns to `place` in the user's code after `wait`, which may
-    /// switch.
+    /// Runs `wait`, which may switch, as the rest of a call that returns to `place` in the user's
+    /// code.
     #[inline(always)]
     pub fn to(place: usize, entered: Entered, wait: impl FnOnce() -> i32) -> Returning {
         if let Some(m) = entered.m {
@@ -132,7 +136,7 @@ impl Returning {
 impl Drop for Entered {
     #[inline(always)]
     fn drop(&mut self) {
-        // None in the child of a fork, where the thread is a plain thread.
+        // `None`: the child of a fork, where the thread is a plain thread.
         if let Some(m) = m::current() {
             // Release: pairs with the Acquire in `preempt::take_locked`.
             m.outside.store(self.from, Ordering::Release);
@@ -140,7 +144,7 @@ impl Drop for Entered {
     }
 }
 
-/// The M uses its P from here on, without a check whether it still has it. Returns where the caller was.
+/// Marks the M as inside, without a check whether it still has its P. Returns where the M was.
 #[inline(always)]
 pub fn go_inside(m: MRef) -> u8 {
     let from = m.outside.load(Ordering::Relaxed);
@@ -150,7 +154,7 @@ pub fn go_inside(m: MRef) -> u8 {
     from
 }
 
-/// The library runs from here on. Returns where the caller was, inside or outside, and the M on which the caller is
+/// Goes inside and answers requests. Returns where the caller was, and the M on which the caller is
 /// now.
 #[inline(always)]
 pub fn come_in(m: MRef) -> (u8, MRef) {
@@ -158,21 +162,22 @@ pub fn come_in(m: MRef) -> (u8, MRef) {
     if must_answer(m, from) { (from, answer(m)) } else { (from, m) }
 }
 
-/// Whether the M, which has just come inside from `from`, is asked for something.
+/// Whether an M that came inside from `from` may have a request, or may have lost its P.
 #[inline(always)]
 fn must_answer(m: MRef, from: u8) -> bool {
-    // A call from the middle of another call (a commit function's) must not give way: it may not be on its own stack.
+    // A call within a call (a commit function's) must not give way: it may not be on its
+    // goroutine's stack.
     from == OUTSIDE && (requests::any_p_is_asked() | !m.hold.is_held())
 }
 
-/// From here on the user's code runs.
+/// Marks the M as outside: the user's code runs next.
 #[inline(always)]
 pub fn leave(m: MRef) {
     // Release: as in `Entered::drop`.
     m.outside.store(OUTSIDE, Ordering::Release);
 }
 
-/// Calls a function of the user in the middle of the library's.
+/// Calls a function of the user's from inside the library.
 pub fn outside<R>(f: impl FnOnce() -> R) -> R {
     if let Some(m) = m::current() {
         leave(m);
@@ -192,14 +197,14 @@ fn answer(m: MRef) -> MRef {
     unsafe { m::must_current() }
 }
 
-/// [`answer`] for a function that begins a call. `None`: the call has begun.
+/// [`answer`] for a function that begins a call. `None`: the call has begun, without a P.
 #[cold]
 #[inline(never)]
 fn answer_with_call(m: MRef) -> Option<MRef> {
     if back_from_call::begin_call(m) { None } else { Some(answer(m)) }
 }
 
-/// Lets other goroutines go first if asked to; may come back on another M.
+/// Lets other goroutines go first if the P is asked to; may return on another M.
 pub fn give_way_if_asked(m: MRef) {
     let wanted = !m.p.get().is_null() && order::is_asked(m.p());
     if wanted && m.g().preempt_off.load(Ordering::Relaxed) == 0 {

@@ -1,10 +1,12 @@
-//! System calls and other blocks that the caller announces. SYSCALLS.md has the protocol. seed: S7, B5
+//! System calls and other blocks that the caller announces. SYSCALLS.md has the protocol.
+//! seed: S7, B5
 //!
-//! Entering only marks the P; sysmon takes the P away when the call lasts long, or when it lasts a little and work
-//! waits. Leaving takes the P back with one compare-and-swap, or takes an idle P, or goes on without a P, or queues the
-//! goroutine for a P.
+//! Entering only marks the P; sysmon takes the P away when the call lasts long, or when it lasts a
+//! little and work waits. Leaving takes the P back with one compare-and-swap, or takes an idle P,
+//! or goes on without a P, or queues the goroutine for a P.
 //!
-//! Between the two the thread counts as a plain thread: functions that block, block the thread.
+//! During a call the thread counts as a plain thread: a function of the library that blocks, blocks
+//! the thread.
 
 use super::back_from_call::{self, queue_after_call, take_again};
 use super::boundary::{self, Entered};
@@ -20,10 +22,11 @@ use crate::sched::types::p::{PRef, PStatus};
 use crate::sched::types::runtime::rt;
 use core::sync::atomic::Ordering;
 
-/// After this number of long calls in a row the next call is expected to be long.
+/// After this number of long calls in a row the next call counts as long from its beginning.
 pub const SURE: u8 = 2;
 
-/// The running goroutine may be about to block its thread. Does nothing on a plain thread. Go's `entersyscall`.
+/// Announces that the running goroutine may block its thread. Does nothing on a plain thread. Go's
+/// `entersyscall`.
 pub fn enter() -> i32 {
     match m::current() {
         Some(m) if !m.curg.get().is_null() => enter_on(m, false),
@@ -31,7 +34,8 @@ pub fn enter() -> i32 {
     }
 }
 
-/// [`enter`] for a call that is sure to block for long: the P is free at once. Go's `entersyscallblock`.
+/// [`enter`] for a call that is sure to block for long: hands the P off at once. Go's
+/// `entersyscallblock`.
 pub fn enter_block() -> i32 {
     match m::current() {
         Some(m) if !m.curg.get().is_null() => enter_on(m, true),
@@ -49,7 +53,8 @@ fn enter_on(m: MRef, at_once: bool) -> i32 {
     }
     // SAFETY: the goroutine is in no call yet, so it has had a P since it entered the library.
     let p = unsafe { m.must_p() };
-    // The fast path below calls no function except in tail position, so the compiler saves no registers.
+    // The fast path below calls no function except in tail position, so the compiler saves no
+    // registers.
     if at_once
         || must_leave_thread(m, g)
         || g.long_calls.get() == SURE
@@ -63,7 +68,7 @@ fn enter_on(m: MRef, at_once: bool) -> i32 {
     0
 }
 
-/// [`enter_on`] where the P or the thread may be needed by others during the call.
+/// [`enter_on`] if others may need the P or the thread during the call.
 #[cold]
 #[inline(never)]
 fn begin_with_care(m: MRef, g: GRef, at_once: bool) -> i32 {
@@ -79,10 +84,10 @@ fn note_begin(g: GRef) {
     g.set_status(Status::Syscall);
 }
 
-/// Before a goroutine that isn't pinned blocks or locks its thread, it moves to another thread, if it is on one of
-/// these: a thread that `gs_run` has borrowed, which must be able to go back when `gs_run`'s function ends; or a thread
-/// to which goroutines are pinned, or on which goroutines of a worker group may begin. Those goroutines could not run
-/// while the thread is blocked or locked, although this goroutine may wait for them.
+/// Moves a goroutine that isn't pinned, and is about to block or lock its thread, to another thread
+/// if others need this thread: `gs_run`, whose function may end, goroutines that are pinned here,
+/// or goroutines of a worker group that may begin here. They could not run meanwhile, although this
+/// goroutine may wait for them. Returns the goroutine's M.
 #[inline(always)]
 pub fn find_own_thread(m: MRef, g: GRef) -> MRef {
     if must_leave_thread(m, g) { leave_thread(m, g) } else { m }
@@ -104,7 +109,8 @@ fn leave_thread(m: MRef, g: GRef) -> MRef {
     unsafe { switch_away(m, yield_commit, g.address()) }
 }
 
-/// A call begins. `at_once`: hands the P off now, and not only when another goroutine needs it.
+/// Leaves the P to a call that begins, or gives it back to its lender. `at_once`: hands the P off
+/// now, and not only when another goroutine needs it.
 pub fn leave_p(m: MRef, g: GRef, at_once: bool) {
     start::share_what_is_kept(m.p());
     if loan::give_back(m) {
@@ -119,8 +125,8 @@ pub fn leave_p(m: MRef, g: GRef, at_once: bool) {
     }
 }
 
-/// Whether the call that begins will most likely last so long that sysmon would hand the P off, as the goroutine's last
-/// calls did. Then others need not wait for sysmon.
+/// Whether to hand the P off at the beginning of the call: the goroutine's last calls were long,
+/// and work, files or timers need an M with a P, which would wait for sysmon otherwise.
 fn will_be_missed(m: MRef, g: GRef) -> bool {
     if g.long_calls.get() != SURE {
         return false;
@@ -132,8 +138,8 @@ fn will_be_missed(m: MRef, g: GRef) -> bool {
     is_watched || p.has_work() || steal::work_anywhere(rt())
 }
 
-/// From now on any thread that needs the P of this M may take it, unless this M's goroutine has stopped the world: no other
-/// goroutine may run then, and the P must be there when the call is over.
+/// Leaves the P to a call: from now on any thread may take it. A goroutine that has stopped the
+/// world keeps its P: no other goroutine may run, and the P must be there after the call.
 pub fn mark(m: MRef, p: PRef) {
     p.syscall_tick.store(p.syscall_tick.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     back_from_call::begin_without_p(m, p);
@@ -142,7 +148,8 @@ pub fn mark(m: MRef, p: PRef) {
     }
 }
 
-/// The M's goroutine has started the world again, within a call: the call is an ordinary one from here on.
+/// Leaves the P that [`mark`] has kept to the call in which the M's goroutine starts the world
+/// again.
 pub fn leave_p_kept_for_stop(m: MRef) {
     if m.p.get().is_null() {
         // SAFETY: set by `mark`.
@@ -150,18 +157,19 @@ pub fn leave_p_kept_for_stop(m: MRef) {
     }
 }
 
-/// The block is over, and the caller needs a P. `-EPERM` if none had begun. Go's `exitsyscall`.
+/// Ends the announced call: the goroutine needs a P again. `-EPERM`: there is no such call. Go's
+/// `exitsyscall`.
 pub fn exit() -> i32 {
     end::<false>()
 }
 
-/// [`exit`] for a function that returns next. The user's code may go on without a P.
+/// [`exit`] for a function that returns next: the user's code may go on without a P.
 #[inline(always)]
 pub fn exit_from(entered: &Entered) -> i32 {
     if entered.is_from_user() { end::<true>() } else { exit() }
 }
 
-/// `TO_USER`: the caller returns to the user's code.
+/// `TO_USER`: the caller returns to the user's code next.
 fn end<const TO_USER: bool>() -> i32 {
     let Some(m) = m::current().filter(|m| !m.curg.get().is_null()) else { return 0 };
     let g = m.g();
@@ -182,15 +190,15 @@ fn end<const TO_USER: bool>() -> i32 {
     0
 }
 
-/// [`end`] if there was no P for the goroutine at once.
+/// [`end`] for a goroutine that has found no P.
 #[cold]
 #[inline(never)]
 fn end_without_p(m: MRef, g: GRef, to_user: bool) -> i32 {
     if to_user && back_from_call::go_on(m, g) {
         return 0;
     }
-    // No P: the goroutine waits in a queue for one. Without a P there is no queue to pick a successor from, so it
-    // leaves for g0.
+    // The goroutine waits in a queue for a P. Without a P the M has no queue with a successor, so
+    // it switches to g0.
     g.set_status(Status::Runnable);
     // SAFETY: `queue_after_call` takes a goroutine's address.
     unsafe { switch::switch_to_g0(m, Some(queue_after_call)) };

@@ -1,5 +1,6 @@
-//! P's for events. An event is what a timer, a file or another thread makes ready. Where no P is idle, an event gets the
-//! P of a system call or of a goroutine that computes. `PREEMPTION.md`, "Events", has the protocol.
+//! P's for events. An event is a goroutine that a timer, a file or another thread makes ready. If
+//! no P is idle, the event gets the P of a system call or of a goroutine that computes.
+//! `PREEMPTION.md`, "Events", has the protocol.
 
 use super::{loan, preempt};
 use crate::os::{membarrier, time};
@@ -15,12 +16,13 @@ use crate::sched::wait::netpoll;
 use core::iter;
 use core::sync::atomic::Ordering;
 
-/// For an event, the thread that makes its goroutine ready checks this number of P's besides the event's home, for a P
-/// that a system call has left or that can be preempted.
+/// How many P's besides its home a waker checks for an event: for a P that a system call has left,
+/// or that can be preempted.
 const OTHERS_LOOKED_AT: usize = 4;
 
-/// An event waits in the inbox of `p`, and no P is idle. The event gets a P that a system call has left, or the P of a
-/// goroutine that has run for `WAKE_UP`. Otherwise sysmon acts at its next look.
+/// Finds a P for an event in the inbox of `p`, when no P is idle: a P that a system call has left,
+/// or the P of a goroutine that has run for `WAKE_UP`. If there is none, sysmon acts at its next
+/// look.
 #[cold]
 #[inline(never)]
 pub fn find_p(rt: &Runtime, p: PRef) {
@@ -36,10 +38,10 @@ pub fn find_p(rt: &Runtime, p: PRef) {
         return;
     }
     match p.stands_since() {
-        // The goroutine there makes short calls, so it answers soon. No signal: a signal could end a call that begins
-        // just now.
+        // The goroutine on `p` makes short calls, so it answers soon. No signal: it could end a
+        // call that begins just now.
         i64::MAX if p.has_made_calls() => requests::ask(p, attention::SLICE),
-        // It has switched since it was last looked at.
+        // `p` has changed its goroutine since the last look.
         i64::MAX => p.seen_at(now),
         since if now - since >= WAKE_UP => {
             requests::ask(p, attention::SLICE);
@@ -54,9 +56,9 @@ pub fn may_take_ps(rt: &Runtime) -> bool {
     rt.preempt_signal != 0 && !rt.cooperative && membarrier::is_there()
 }
 
-/// Whether the goroutine on the P is known to have computed for [`WAKE_UP`], or has got the P again after it was
-/// preempted. (The P then counts its time from a moment that is yet to come: `preempted::computes_from_now`.) Reads the
-/// clock only where the goroutine is known to run without a switch or a call.
+/// Whether the goroutine on the P is known to have computed for [`WAKE_UP`], or has a preempted
+/// goroutine's credit: then `stands_since` is a time to come (`preempted::computes_from_now`).
+/// Reads the clock only if `stands_since` is known.
 pub fn computes_for_long(p: PRef) -> bool {
     let since = p.stands_since();
     since != i64::MAX && {
@@ -70,30 +72,32 @@ pub fn computes_for_long(p: PRef) -> bool {
 pub enum Heir {
     /// An idle M: the P is handed off.
     IdleM,
-    /// The caller, who is an M.
+    /// The calling M.
     Taker,
 }
 
-/// Takes a P of the node for an event of `p`: `p` itself or another P, whose goroutine is known to have run for `WAKE_UP`.
+/// Takes `p` or another P of its node for an event of `p`, from a goroutine that is known to have
+/// run for `WAKE_UP`.
 #[must_use]
 pub fn take_p(rt: &Runtime, p: PRef, now: i64, heir: Heir) -> Option<PRef> {
     let stands = |q: &PRef| now.saturating_sub(q.stands_since()) >= WAKE_UP;
     p_and_others(rt, p).filter(stands).find(|&q| take_to_serve(rt, q, p, now, heir))
 }
 
-/// `p`, and the other P's of its node that are looked at for it.
+/// `p`, and up to `OTHERS_LOOKED_AT` other P's of its node.
 pub fn p_and_others(rt: &Runtime, p: PRef) -> impl Iterator<Item = PRef> + '_ {
     let others = rt.ps_after(p, OTHERS_LOOKED_AT).filter(move |q| q.node == p.node);
     iter::once(p).chain(others)
 }
 
-/// Takes the P `q` from its M if the user's code runs there, for the events of `home`: the M that gets the P makes them
-/// ready before anything else. The goroutine goes on without a P, which it lends (`core::loan`). If the P may not be lent
-/// the goroutine loses it for good: the goroutine is a stray, and gets the signal if it is on a CPU, else from the
-/// inspector.
+/// Takes the P `q` from an M outside, for the events of `home`: the M that gets `q` makes them
+/// ready before anything else. The goroutine on `q` goes on without a P, and lends it ([`loan`]).
+/// If `q` may not be lent, the goroutine loses it for good: it is a stray, and gets the signal,
+/// from the inspector if it is on no CPU.
 ///
-/// A signal to the M that has the P would serve the event as well, but only when the kernel runs that M's thread. To find
-/// out whether it does, a thread reads that thread's CPU clock, and Linux then ends the thread's turn if the turn is over.
+/// Why not a signal to the M that runs `q`: the event would wait until the kernel runs that thread.
+/// To find out whether it does, this thread would read that thread's CPU clock, and Linux then ends
+/// that thread's turn if the turn is over.
 #[must_use]
 pub fn take_to_serve(rt: &Runtime, q: PRef, home: PRef, now: i64, heir: Heir) -> bool {
     let is_outside = |m: &MRef| m.outside.load(Ordering::Relaxed) == OUTSIDE;
@@ -128,8 +132,8 @@ pub fn take_to_serve(rt: &Runtime, q: PRef, home: PRef, now: i64, heir: Heir) ->
     true
 }
 
-/// On g0: makes the events ready that this P serves ([`take_to_serve`]), as a thief would. The first that
-/// waited in the inbox is the caller's.
+/// On g0: makes the events ready that `p` serves ([`take_to_serve`]), as a thief would. Returns the
+/// oldest task from the home's inbox.
 #[cold]
 #[inline(never)]
 pub fn take_events_to_serve(rt: &Runtime, m: MRef, p: PRef) -> Option<Task> {
@@ -145,7 +149,8 @@ pub fn take_events_to_serve(rt: &Runtime, m: MRef, p: PRef) -> Option<Task> {
         p.serves.store(0, Ordering::Relaxed);
     }
     let task = task?;
-    // The new tick gives the task a time slice of its own: the goroutine before it had run for `WAKE_UP`.
+    // The new tick gives the task a time slice of its own: the goroutine before it has run for
+    // `WAKE_UP`.
     order::next_tick(p);
     Some(task)
 }

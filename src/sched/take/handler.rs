@@ -1,5 +1,5 @@
-//! The handler of the preemption signal: goroutines that wait there for a P, and the M's that they wait on.
-//! `PREEMPTION.md`, "Preemption", has the protocol.
+//! The handler of the preemption signal: goroutines that wait there for a P, and the M's that they
+//! wait on. `PREEMPTION.md`, "Preemption", has the protocol.
 
 use super::back_from_call::{replace_p, stop_going_on};
 use super::{boundary, registers};
@@ -21,17 +21,18 @@ use core::mem::MaybeUninit;
 use core::ptr;
 use core::sync::atomic::Ordering;
 
-/// The handler, on the alternate stack of the thread. Async-signal-safe: the interrupted code is the user's, so it holds
-/// no lock of this library, and the handler calls no other library.
+/// The signal handler, on the thread's alternate stack. Async-signal-safe: the interrupted code is
+/// the user's, so it holds no lock of this library, and the handler calls no other library.
 pub fn on_signal(context: *mut c_void) {
     let Some(m) = m::current() else { return };
     if m.outside.load(Ordering::Relaxed) == INSIDE || m.curg.get().is_null() {
-        // The library checks for the request.
+        // The library runs here, and checks for requests itself.
         return;
     }
-    // SAFETY: the kernel has given it to this handler.
+    // SAFETY: the kernel has given `context` to this handler.
     if unsafe { arch::was_on_alternate_stack(context) } {
-        // The signal has interrupted a handler of the host's, which must not wait: the goroutine is asked again.
+        // The signal has interrupted a handler of the host's, which must not wait: the goroutine is
+        // asked again later.
         return;
     }
     let _errno = KeepErrno::new();
@@ -43,14 +44,15 @@ pub fn on_signal(context: *mut c_void) {
         stop_here(m);
         leave_context(m);
     }
-    // A Release: what was done here comes before it.
+    // A Release: all that the handler has done comes before it.
     boundary::leave(m);
 }
 
-/// The M's goroutine doesn't wait in the handler any more.
+/// Notes that the M's goroutine waits in the handler no longer.
 fn leave_context(m: MRef) {
     m.context.set(ptr::null_mut());
-    // Release: pairs with the Acquire in `preempt::stop_strays`, which then sees that there is no context.
+    // Release: pairs with the Acquire in `preempt::stop_strays`, which then sees that there is no
+    // context.
     m.is_let_go.store(false, Ordering::Release);
 }
 
@@ -87,7 +89,7 @@ fn give_away(m: MRef, heir: Option<(MRef, Option<Task>)>) {
             Some((heir, task)) => {
                 count(&p.stats.handoffs, 1);
                 start::give(heir, Some(p), task, false);
-                // The heir may find other work first.
+                // The heir may find other work first, so the goroutine is announced.
                 start::work_added_quietly(rt());
             }
             None => {
@@ -114,9 +116,9 @@ fn ensure_p_here(m: MRef) {
     }
 }
 
-/// Waits in the handler until another M hands the goroutine over with a P. `publish` queues the goroutine, which is bound
-/// to this thread until it goes on. False: a thread forks, so the goroutine goes on without a P, as if its P, `lost`, had
-/// been taken from it.
+/// Waits in the handler until another M hands the goroutine over with a P. `publish` queues the
+/// goroutine, which is bound to this thread until it goes on. False: a thread forks, so the
+/// goroutine goes on without a P, as if its P, `lost`, had been taken from it.
 fn wait_here(m: MRef, lost: *const P, publish: impl FnOnce(GRef)) -> bool {
     let g = m.g();
     let was_bound = g.has(flags::BOUND);
@@ -127,7 +129,7 @@ fn wait_here(m: MRef, lost: *const P, publish: impl FnOnce(GRef)) -> bool {
     g.left_at.set(time::now());
     m.ask_for_usual_turns();
     publish(g);
-    // The handler sleeps here, and holds nothing: signals of the host need not wait for the P.
+    // The handler holds no lock while it sleeps, so signals of the host need not wait for the P.
     let (context, signal) = (m.context.get(), rt().preempt_signal);
     // The goroutine comes back with a P, or without one: see `let_go`.
     while !m.has_stash() && m.p.get().is_null() {
@@ -164,13 +166,13 @@ pub fn wait_for_stopper(pause: i64) {
     // Acquire: pairs with the stopper's SeqCst.
     let stops = holds_p() && m.p().attention.load(Ordering::Acquire) & STOP != 0;
     if !(stops && wait_as_in_handler(m, || give_away(m, None))) {
-        // The stopper takes the P if it comes to that.
+        // Outside, so the stopper can take the P.
         sleep_outside(m, pause);
     }
 }
 
-/// For a goroutine that is in the library: runs `wait`, in which it waits for a P as in the handler, on its thread.
-/// False: it must not wait now, because a thread is being made, or there is no template thread yet.
+/// Runs `wait`, in which a goroutine inside waits for a P on its thread, as in the handler. False:
+/// `wait` has not run, because a thread is being made, or there is no template thread yet.
 fn wait_as_in_handler(m: MRef, wait: impl FnOnce()) -> bool {
     let rt = rt();
     if !rt.template.is_ready(rt) {
@@ -178,7 +180,8 @@ fn wait_as_in_handler(m: MRef, wait: impl FnOnce()) -> bool {
     }
     let Some(_waits) = rt.template.may_wait() else { return false };
     let mut context = MaybeUninit::<libc::ucontext_t>::zeroed();
-    // Here and not in `os`: the context is to describe this frame, which stays while the goroutine waits.
+    // `getcontext` is called here, not in `os`: the context must describe a frame that stays during
+    // the wait.
     // SAFETY: `getcontext` writes only to `context`.
     unsafe { libc::getcontext(context.as_mut_ptr()) };
     m.context.set(context.as_mut_ptr().cast());
@@ -187,23 +190,23 @@ fn wait_as_in_handler(m: MRef, wait: impl FnOnce()) -> bool {
     true
 }
 
-/// For a goroutine that is in the library: sleeps on its thread. Outside, so that a stopper of the world sees the
-/// registers, and others may take the P.
+/// Sleeps for `ns` on the thread of a goroutine inside. The M is outside meanwhile, so a stopper of
+/// the world sees the registers, and others may take the P.
 fn sleep_outside(m: MRef, ns: i64) {
     boundary::leave(m);
     time::sleep(ns);
     boundary::go_inside(m);
 }
 
-/// How often a goroutine that is to keep its P, and has lost it, tries to wait for a P, and the pause between two tries,
-/// in ns: a second in all.
+/// How often [`ensure_p_on_thread`] tries to wait for a P, and the pause between two tries, in ns:
+/// a second in all.
 const TRIES: u32 = 10_000;
 const PAUSE: i64 = 100_000;
 
-/// The calling goroutine is to keep its P from here on, on this thread. If it has lost its P in a block or a call, it waits
-/// for a P as in the handler. If a thread is being made for so long that the goroutine can't wait, it goes on without a P: a
-/// signal handler of the host's may have interrupted it while it had a lock that the maker waits for. The caller is
-/// inside, and was outside before.
+/// Gets a P for a goroutine that is to keep its P, on its thread, from here on: if it has lost its
+/// P, it waits for a P as in the handler. If a thread is being made all the time, the goroutine
+/// goes on without a P: a signal handler of the host's may have interrupted it while it held a lock
+/// that the maker waits for. The caller is inside, and was outside before.
 pub fn ensure_p_on_thread(m: MRef) {
     for _ in 0..TRIES {
         if !m.hold.has_lost_p() {
@@ -215,8 +218,7 @@ pub fn ensure_p_on_thread(m: MRef) {
     }
 }
 
-/// The caller has stopped the world. If the caller is a goroutine that has lost its P in a block or a call, it gets one of
-/// the stopped P's.
+/// Gives a stopped P to the stopper of the world, if it is a goroutine that has lost its P.
 pub fn take_stopped(rt: &Runtime) {
     let Some(m) = m::with_p() else { return };
     stop_going_on(m);
@@ -228,20 +230,20 @@ pub fn take_stopped(rt: &Runtime) {
     m.hold.end();
 }
 
-/// For a thread that is about to fork: until it opens `template.gate` again no goroutine waits in the handler. A goroutine
-/// that waits there may have a lock that fork waits for. It goes on without a P, as a goroutine does whose P was taken
-/// while its thread was blocked.
+/// Empties the handler before a fork: no goroutine waits there until the caller opens
+/// `template.gate` again. Such a goroutine may hold a lock that fork needs. It goes on without a P,
+/// as if its P had been taken while it was blocked.
 pub fn empty_handlers(rt: &Runtime) {
     let gate = &rt.template.gate;
     gate.close();
-    // A handler of the host's may have interrupted a goroutine that waits, and fork.
+    // 1 if the caller is a handler of the host's that has interrupted a waiting goroutine.
     let own = usize::from(m::current().is_some_and(|m| !m.context.get().is_null()));
     let mut round = 0;
     while gate.waiting() > own {
         while let Some((m, task)) = preempted::any_in_handler(rt) {
             let_go(m, task);
         }
-        // Other goroutines are about to look at the gate, or have been given a P.
+        // The remaining goroutines are about to look at the gate, or have been given a P.
         round += 1;
         backoff(round);
     }

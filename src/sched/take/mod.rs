@@ -1,4 +1,5 @@
-//! How a P changes hands although its goroutine has not left: announced calls, preemption, loans, a stopped world. `README.md` lists the files.
+//! How a P changes hands although its goroutine has not left: announced calls, preemption, loans, a
+//! stopped world. `README.md` lists the files.
 
 pub mod back_from_call;
 pub mod blocking;

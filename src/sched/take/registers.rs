@@ -1,5 +1,6 @@
-//! The registers of goroutines that are in the user's code on a thread, for a stopper of the world: a collector looks
-//! for pointers in them. The thread shows the registers in the handler of the preemption signal.
+//! Registers of goroutines whose threads run the user's code, for a stopper of the world: a
+//! collector looks for pointers in them. A thread shows its registers in the handler of the
+//! preemption signal.
 
 use crate::os::{futex, signal, thread, time};
 use crate::sched::types::g::{GRef, flags};
@@ -26,12 +27,13 @@ pub fn show_if_wanted(m: MRef, context: *mut c_void) {
         return;
     }
     m.context.set(context);
-    // Release: pairs with the Acquire in `shown`; the context goes along.
+    // Release: pairs with the Acquire in `shown`, which then sees the context.
     let shows = m
         .show
         .compare_exchange(state::WANTED, state::SHOWN, Ordering::Release, Ordering::Relaxed)
         .is_ok();
-    // The handler holds nothing, as in `handler::wait_here`: another stopper of threads, a collector's, may signal this thread.
+    // The handler holds no lock, as in `handler::wait_here`: a collector that also stops threads by
+    // itself may signal this thread.
     let wait = || {
         while m.show.load(Ordering::Acquire) == state::SHOWN {
             futex::wait(&m.show, state::SHOWN, -1);
@@ -44,14 +46,14 @@ pub fn show_if_wanted(m: MRef, context: *mut c_void) {
     m.context.set(ptr::null_mut());
 }
 
-/// How long a stopper of the world waits for threads to show their registers, in ns. A thread that blocks the signal never
-/// shows them, nor does a thread that gets no CPU for this time. A collector then misses the pointers in that thread's
-/// registers. On a busy machine 100 ms were too short.
+/// How long a stopper of the world waits for threads to show their registers, in ns; 100 ms were
+/// too short on a busy machine. A thread that blocks the signal, or gets no CPU for this time,
+/// doesn't show them, and a collector misses the pointers there.
 const SHOWS_WITHIN: i64 = 1_000_000_000;
 
-/// With the world stopped: makes goroutines show their registers if they are in the user's code on a thread, in a
-/// system call or in a block that was not announced. A signal is the only way to these registers: a thread can't read
-/// what the kernel keeps for another thread of its process.
+/// With the world stopped: makes goroutines show their registers if they are in the user's code on
+/// a thread, in a system call or in a block that was not announced. A signal is the only way to
+/// these registers: a thread can't read what the kernel keeps for another thread of its process.
 pub fn show_all(rt: &Runtime) {
     let me = m::current();
     if rt.preempt_signal == 0 {
@@ -66,14 +68,16 @@ pub fn show_all(rt: &Runtime) {
                 return;
             }
             if m.outside.load(Ordering::Acquire) != OUTSIDE {
-                // Guest and without a P, the M's goroutine is on its way to rest, unless it waits in a call of the library.
+                // The M is inside without a P, so its goroutine is on its way to rest, unless it
+                // waits in a call of the library.
                 waits |= !m.waits_inside.load(Ordering::Acquire);
                 return;
             }
             waits = true;
             match want(m) {
                 state::NO => {}
-                // The handler ignores the signal while its thread is in the library, so it is sent again.
+                // The handler ignores a signal that arrives in the library, so the signal is sent
+                // again.
                 state::WANTED if look % LOOKS == 0 => {}
                 _ => return,
             }
@@ -86,8 +90,9 @@ pub fn show_all(rt: &Runtime) {
     }
 }
 
-/// Asks the M's goroutine for its registers, unless it was asked before or has shown them. Returns the state before. `SHOWN`
-/// must stay: that goroutine's thread sleeps, and `stop_showing` wakes only threads whose state is `SHOWN`.
+/// Asks the M's goroutine for its registers, unless it was asked before or has shown them. Returns
+/// the former state. `SHOWN` must stay: that thread sleeps, and `stop_showing` wakes only threads
+/// whose state is `SHOWN`.
 fn want(m: MRef) -> u32 {
     let relaxed = Ordering::Relaxed;
     m.show
@@ -95,13 +100,13 @@ fn want(m: MRef) -> u32 {
         .unwrap_or_else(|other| other)
 }
 
-/// The signal is sent again after this number of rounds over all M's.
+/// After this number of rounds over all M's the signal is sent again.
 const LOOKS: u32 = 50;
 
 /// The pause between two rounds of a stopper that waits for registers, in ns.
 const SHOW_PAUSE: i64 = 20_000;
 
-/// The world goes on, and so do the threads that show their registers.
+/// Lets the threads that show their registers go on, because the world does.
 pub fn stop_showing(rt: &Runtime) {
     rt.for_each_m(|m| {
         if m.show.swap(state::NO, Ordering::AcqRel) == state::SHOWN {
@@ -110,9 +115,9 @@ pub fn stop_showing(rt: &Runtime) {
     });
 }
 
-/// The registers that a goroutine on this M shows, if it does.
+/// The registers of the M's goroutine, if it shows them or waits in the handler.
 pub fn shown(m: MRef) -> Option<*mut c_void> {
-    // Acquire: pairs with the Release in `show_if_wanted`; the context is that of this time, and no older one.
+    // Acquire: pairs with the Release in `show_if_wanted`, so the context below is no older one.
     let shows = m.show.load(Ordering::Acquire) == state::SHOWN;
     let waits_here = m.context.seen();
     // SAFETY: a goroutine that this M runs is a descriptor, which stays mapped.

@@ -1,6 +1,6 @@
-//! The template thread makes threads while a goroutine waits in the signal handler. That goroutine may have a lock of
-//! the C library that `pthread_create` takes. No M waits for the template thread. `PREEMPTION.md` has the protocol.
-//! Go's `startTemplateThread`.
+//! The template thread makes threads while a goroutine waits in the signal handler. That goroutine
+//! may have a lock of the C library that `pthread_create` takes. No M waits for the template
+//! thread. `PREEMPTION.md` has the protocol. Go's `startTemplateThread`.
 
 use crate::os::thread::{self, Thread};
 use crate::os::time;
@@ -12,22 +12,25 @@ use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 
-/// Making a thread takes less than this, in ns, unless the maker waits for a lock whose owner waits for a P.
+/// Making a thread takes less than this, in ns, unless the maker waits for a lock whose owner waits
+/// for a P.
 pub const STUCK: i64 = 1_000_000;
 
 /// The template thread, and the gate that excludes waiting in the handler while a thread is made.
 pub struct Template {
     pub gate: Gate,
-    /// A goroutine must wait in the handler, and can't before sysmon has started the thread.
+    /// Whether sysmon must start the thread: a goroutine is to wait in the handler, and can't
+    /// before.
     pub needed: AtomicBool,
-    /// Since when an idle M is wanted that is not in its pool yet, in ns; 0: none is wanted.
+    /// When the spare M that is not in its pool yet was asked for, in ns; 0: none is wanted.
     pub since: AtomicI64,
-    /// The node for which the template thread must make that M; `NONE`: it need not, or has begun.
+    /// The node for which the template thread must make that M; [`NONE`]: it has nothing to make,
+    /// or has begun.
     pub node: AtomicUsize,
     pub service: Service,
 }
 
-/// A value of `Template::node`.
+/// `Template::node`: the template thread has no M to make.
 pub const NONE: usize = usize::MAX;
 
 impl Template {
@@ -41,27 +44,29 @@ impl Template {
         }
     }
 
-    /// Whether the thread runs.
+    /// Whether the template thread runs.
     pub fn is_there(&self) -> bool {
         self.service.is_there()
     }
 
-    /// The calling goroutine is about to wait in the handler. `None`: it must go on for now.
+    /// Excludes the making of threads while the calling goroutine waits in the handler. `None`: it
+    /// must go on for now.
     pub fn may_wait(&self) -> Option<Through<'_>> {
         if self.service.was_started() { self.gate.begin_waiting() } else { None }
     }
 
-    /// Whether sysmon is asked to start the thread.
+    /// Whether sysmon is asked to start the template thread.
     pub fn is_needed(&self) -> bool {
         self.needed.load(Ordering::Acquire)
     }
 
-    /// Whether an M is wanted and not there yet.
+    /// Whether a spare M is wanted that is not in its pool yet.
     pub fn is_asked(&self) -> bool {
         self.since.load(Ordering::Relaxed) != 0
     }
 
-    /// Whether that takes so long that the maker may wait for a lock whose owner waits for a P.
+    /// Whether that spare M takes so long that its maker may wait for a lock whose owner waits for
+    /// a P.
     pub fn is_stuck(&self) -> bool {
         let since = self.since.load(Ordering::Relaxed);
         since != 0 && time::now() - since >= STUCK
@@ -74,7 +79,8 @@ impl Template {
 }
 
 impl Template {
-    /// Whether goroutines may be made to wait in the handler. If not yet, sysmon starts the template thread.
+    /// Whether goroutines may be made to wait in the handler. If not, asks sysmon to start the
+    /// template thread.
     pub fn is_ready(&self, rt: &Runtime) -> bool {
         let state = self.service.state();
         if state != ServiceState::Runs && !self.needed.swap(true, Ordering::AcqRel) {
@@ -83,10 +89,11 @@ impl Template {
         state != ServiceState::NotStarted
     }
 
-    /// For sysmon: starts the thread if it is needed.
+    /// For sysmon: starts the template thread if it is needed.
     pub fn start_if_needed(&self, rt: &Runtime) {
-        // The inspector first: no goroutine may wait in the handler while it is started. If this thread was asked for
-        // after sysmon has looked whether the inspector is needed, `is_ready` has woken sysmon for another check.
+        // The inspector comes first: no goroutine may wait in the handler while the inspector is
+        // started. If the template thread was asked for after sysmon's check for the inspector,
+        // `is_ready` has woken sysmon for another check.
         let is_its_turn = self.needed.load(Ordering::Acquire) && rt.inspector.was_started();
         if !is_its_turn || self.is_there() {
             return;
@@ -100,8 +107,8 @@ impl Template {
         }
     }
 
-    /// Makes an idle M for the node, or has the template thread make it. The M enters its pool on its own thread,
-    /// because until that thread runs it may wait for locks of the C library.
+    /// Makes an idle M for the node, or has the template thread make it. The M's own thread enters
+    /// the M into its pool: before that, the thread may have to wait for locks of the C library.
     pub fn want_spare(&self, rt: &Runtime, node: usize) {
         let (order, now) = (Ordering::AcqRel, time::now());
         if self.since.compare_exchange(0, now, order, Ordering::Relaxed).is_err() {
@@ -114,14 +121,14 @@ impl Template {
             self.node.store(node, Ordering::Release);
             self.service.wake();
         } else {
-            // Goes on as if the system had no threads.
+            // No thread can make the M: as if the system had no threads.
             let is_refused = self.service.state() == ServiceState::Refused;
             rt.lacks_threads.fetch_or(is_refused, Ordering::Relaxed);
             self.spare_came(rt);
         }
     }
 
-    /// The spare M that was asked for is in its pool, or can't be made: another may be asked for.
+    /// Notes that the spare M is in its pool, or can't be made: another may be asked for.
     pub fn spare_came(&self, rt: &Runtime) {
         self.since.store(0, Ordering::Release);
         if rt.ms_wanted.load(Ordering::Relaxed) {
@@ -129,8 +136,8 @@ impl Template {
         }
     }
 
-    /// For sysmon: joins the threads that have left, or has the template thread join them: at its end a thread takes
-    /// the C library's heap too.
+    /// For sysmon: joins the threads that have left, or has the template thread join them: a thread
+    /// that ends also takes the lock of the C library's heap.
     pub fn reap(&self, rt: &Runtime) {
         if !rt.has_left_threads() {
             return;

@@ -1,9 +1,8 @@
 //! Stopping the world, and changing GOMAXPROCS. seed: S1
 //!
-//! The stopper asks every P to stop (`attention`), takes those that no M runs
-//! and waits for the rest. A goroutine that runs gives way when it next enters
-//! the runtime; if it doesn't for a while, a signal stops it, or its P is taken
-//! when it blocks (`preempt`).
+//! The stopper asks every P to stop (`attention`), takes the P's that no M runs, and waits for the
+//! rest. A goroutine gives way when it next enters the library. If it doesn't for a while, the
+//! stopper takes its P if its thread is blocked, or else sends the signal (`preempt`).
 
 use super::preempt::{self, Doing};
 use super::{call, handler};
@@ -20,10 +19,10 @@ use crate::sched::types::task::{Task, TaskKind};
 use crate::sched::wait::{netpoll, timers};
 use core::sync::atomic::{Ordering, fence};
 
-/// How long a stopper sleeps before it checks again whether P's have entered system calls, in ns.
+/// The pause between two checks of a stopper, in ns: a P may have entered a system call meanwhile.
 const RECHECK: i64 = 100_000;
 
-/// Proof that its owner has stopped the world.
+/// Proof that the owner of this value has stopped the world.
 #[must_use]
 pub struct Stopped(());
 
@@ -31,15 +30,16 @@ impl Stopped {
     /// Takes up a [`Stopped`] that was forgotten.
     ///
     /// # Safety
-    /// The world was stopped, its `Stopped` was forgotten, and this is called once for it.
+    /// The world is stopped, and its `Stopped` was forgotten. One call for each forgotten
+    /// `Stopped`.
     pub unsafe fn again() -> Stopped {
         Stopped(())
     }
 }
 
-/// Stops every P but the caller's own. When this returns no other goroutine runs. A goroutine that calls this stays on
-/// its thread, and no other goroutine runs there meanwhile. It may have lost its P in a block without knowing, or gone on
-/// without one after a call, and has a P when this returns.
+/// Stops every P but the caller's own: no other goroutine runs when this returns. A goroutine that
+/// calls this stays on its thread, and no other goroutine runs there meanwhile. If it has no P
+/// (lost in a block, or left behind after a call), it has a P when this returns.
 pub fn stop() -> Stopped {
     let rt = rt();
     while !rt.world.lock.try_lock() {
@@ -51,8 +51,8 @@ pub fn stop() -> Stopped {
     rt.world.stopping.store(true, Ordering::SeqCst);
     let others = || rt.ps().filter(|&p| Some(p) != own);
     others().for_each(|p| requests::ask(p, STOP));
-    // Pairs with the fence in `make_idle`: either this thread finds the P in the set of idle P's, or the thread that
-    // makes it idle sees that the world is being stopped.
+    // Pairs with the fence in `make_idle`: either this thread finds the P in the set of idle P's,
+    // or the thread that makes the P idle sees that the world is being stopped.
     fence(Ordering::SeqCst);
     loop {
         // Acquire: pairs with the Release in `arrived`.
@@ -73,8 +73,8 @@ pub fn stop() -> Stopped {
     Stopped(())
 }
 
-/// The goroutine on the P doesn't call the library: takes the P if the thread is blocked, sends the signal if the
-/// goroutine computes.
+/// Takes the P if its thread is blocked, or sends the signal if its goroutine computes. For a P
+/// whose goroutine doesn't call the library.
 fn press(rt: &Runtime, p: PRef) {
     match preempt::doing(rt, p) {
         Doing::Blocked(m) => {
@@ -87,7 +87,7 @@ fn press(rt: &Runtime, p: PRef) {
     }
 }
 
-/// Whether a P has stopped; takes it if no M runs it.
+/// Whether the P has stopped. Takes a P that no M runs.
 fn halt(rt: &Runtime, p: PRef) -> bool {
     if rt.take_idle_p(p) {
         p.become_stopped();
@@ -100,7 +100,8 @@ fn sliceable(m: MRef, g: GRef) -> bool {
     !g.has(flags::NOPREEMPT) && !m.is_locked() && !m.stops_world.get()
 }
 
-/// On g0: does what the P is asked for. True: the world is being stopped, and the M has given its P up.
+/// On g0: answers the requests to the P. True: the world is being stopped, and the M has given up
+/// its P.
 pub fn give_way(m: MRef, p: PRef) -> bool {
     // Acquire: pairs with the stopper's SeqCst.
     let asked = p.attention.fetch_and(!(TO_G0 | SLICE), Ordering::Acquire);
@@ -113,7 +114,7 @@ pub fn give_way(m: MRef, p: PRef) -> bool {
         {
             ready::put_back(p, Task::goroutine(g));
         }
-        // A goroutine that comes back from a blocking call goes behind the others.
+        // A goroutine that is back from a blocking call goes behind the others.
         Some(TaskKind::Goroutine(g))
             if asked & STOP != 0 || sliceable(m, g) && asked & SLICE != 0 =>
         {
@@ -127,7 +128,8 @@ pub fn give_way(m: MRef, p: PRef) -> bool {
     if asked & STOP == 0 {
         if asked & SLICE != 0 {
             order::end_turn(p);
-            // A goroutine that is in the stash still runs without another decision, and sysmon must see a new turn.
+            // The goroutine in the stash runs without another decision, but sysmon must see a new
+            // turn.
             order::next_tick(p);
         }
         return false;
@@ -141,15 +143,15 @@ pub fn give_way(m: MRef, p: PRef) -> bool {
     true
 }
 
-/// Lets everything run again.
+/// Lets the world go on: P's with work get M's, the others become idle.
 pub fn start(_: Stopped) {
     let rt = rt();
-    // Also in a call that the caller has announced since: see `call::mark`.
+    // The stopper keeps its P even in a call that it has announced since: see `call::mark`.
     let own = m::current().and_then(|m| rt.ps().find(|p| p.is_run_by(m)));
     rt.world.stopping.store(false, Ordering::SeqCst);
     let mut with_work = Vec::new();
     for p in rt.ps() {
-        // The caller's own P too, which may be another than at the stop (`set_procs`).
+        // `own` too: `set_procs` may have given the caller another P since the stop.
         p.attention.fetch_and(!STOP, Ordering::SeqCst);
         if Some(p) == own {
             continue;
@@ -172,7 +174,7 @@ pub fn start(_: Stopped) {
     for p in with_work {
         start::start_m(rt, p, false);
     }
-    // SAFETY: the stopper has it, as `Stopped` proves.
+    // SAFETY: the stopper holds the lock, as `Stopped` proves.
     unsafe { rt.world.lock.unlock() };
     if steal::work_anywhere(rt)
         && let Some(one) = rt.idle.work_added()
@@ -182,15 +184,15 @@ pub fn start(_: Stopped) {
     rt.timer_added(timers::next_of_idle_ps());
 }
 
-/// Changes the number of P's. Everything that superfluous P's have goes to P 0. Go's `procresize`. False: there is no
-/// memory, and the number is as before.
+/// Changes the number of P's. The tasks, timers and caches of superfluous P's go to P 0. Go's
+/// `procresize`. False: there is no memory, and the number is as before.
 #[must_use]
 fn set_procs(world: &Stopped, n: usize) -> bool {
     let _ = world;
     let rt = rt();
     let before = rt.procs();
     let n = n.clamp(1, MAX);
-    // All that may fail comes first. If a later step fails, P's that were made are not used.
+    // All steps that may fail come first. P's that were made before a failure stay unused.
     let first = rt.p(0);
     let timers = (n..before).map(|id| rt.p(id).timers.len()).sum();
     if (before..n).any(|id| rt.make_p(id, n).is_none()) || !first.timers.keep_places(timers) {
@@ -199,7 +201,7 @@ fn set_procs(world: &Stopped, n: usize) -> bool {
     for id in before..n {
         let p = rt.p(id);
         p.timers.close(false, None);
-        // Empty: a closed inbox accepts nothing.
+        // The inbox is new, or was closed: it is empty.
         let _ = p.inbox.close(false);
         p.attention.store(STOP, Ordering::Relaxed);
         p.become_stopped();
@@ -218,7 +220,7 @@ fn set_procs(world: &Stopped, n: usize) -> bool {
     {
         let old = release_p(m);
         old.become_dead();
-        // As in `retire`, which didn't arm this P because it was running.
+        // As in `retire`, whose `runner_left` came before this M left the P.
         fence(Ordering::SeqCst);
         netpoll::runner_left(old);
         owner::acquire_p(m, first);
@@ -226,10 +228,10 @@ fn set_procs(world: &Stopped, n: usize) -> bool {
     true
 }
 
-/// Gives everything that the P has to `to` and its node.
+/// Moves the tasks, timers and caches of a superfluous P to `to` and its node.
 fn retire(p: PRef, to: PRef) {
     let node = to.of_node();
-    // SAFETY: rings hold tasks, and so does `runnext`, or 0.
+    // SAFETY: the words of rings are tasks; that of `runnext` is a task or 0.
     let task = |word| unsafe { Task::from_word(word) };
     let local = core::iter::from_fn(|| task(p.runnext.swap(0, Ordering::Acquire)))
         .chain(core::iter::from_fn(|| p.private.pop_back(true).and_then(task)))
@@ -242,13 +244,14 @@ fn retire(p: PRef, to: PRef) {
     p.timers.close(true, Some(to));
     stacks::flush_caches(p, p.of_node());
     p.become_dead();
-    // Pairs with the fences in `netpoll::wait_begins` and `stop_attending`: the thread that fences last sees that a
-    // goroutine waits and that no M runs the P.
+    // Pairs with the fences in `netpoll::wait_begins` and `stop_attending`: the thread that fences
+    // last sees that a goroutine waits and that no M runs the P.
     fence(Ordering::SeqCst);
     netpoll::runner_left(p);
 }
 
-/// Sets GOMAXPROCS and returns the former value; `n <= 0` only asks. `-ENOMEM`.
+/// Sets GOMAXPROCS and returns the former value; `n <= 0` only asks. `-ENOMEM`: nothing has
+/// changed.
 pub fn gomaxprocs(n: i32) -> i32 {
     let rt = rt();
     let before = rt.procs() as i32;

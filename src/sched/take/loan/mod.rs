@@ -1,5 +1,6 @@
-//! Loans: an M that serves an event takes a P from a goroutine that computes. It gives the P back when its goroutine
-//! begins a call, or when it has nothing else to run. LOANS.md has the protocol.
+//! Loans: an M that serves an event borrows the P of a goroutine that computes. The borrower gives
+//! the P back when its own goroutine begins a call, or when it has nothing else to run. LOANS.md
+//! has the protocol.
 
 pub mod state;
 
@@ -14,17 +15,19 @@ use crate::sched::types::runtime::Runtime;
 use core::ptr;
 use core::sync::atomic::{Ordering, fence};
 
-/// After this time, in ns, the lender gets the preemption signal: the borrower still has the P.
+/// A loan that lasts for this time, in ns, ends: the borrower keeps the P, and the lender gets the
+/// preemption signal.
 const LONG: i64 = 200_000;
 
-/// Whether the P may go on loan: no thread asks its owner for anything but the end of the turn, and the turn isn't over
-/// while another task waits. Otherwise a P that is lent again and again would never leave its goroutine.
+/// Whether the P may go on loan. Not if a thread asks it for anything but the end of the turn. Nor
+/// if the turn is over and another task waits: a P that is lent again and again would never leave
+/// its goroutine.
 pub fn may_be_lent(rt: &Runtime, p: PRef, now: i64) -> bool {
     let had_turn = now.saturating_sub(p.stands_since()) >= rt.slice;
     p.attention.load(Ordering::Relaxed) & !SLICE == 0 && !(had_turn && steal::work_anywhere(rt))
 }
 
-/// Takes the P, which [`may_be_lent`], from the M that runs it, if the user's code runs there. The goroutine goes on
+/// Takes a P that [`may_be_lent`] from its M, if that M runs the user's code. The goroutine goes on
 /// without a P.
 pub fn lend(p: PRef, now: i64) -> bool {
     let lends = |m: &MRef| {
@@ -35,17 +38,17 @@ pub fn lend(p: PRef, now: i64) -> bool {
     if !preempt::take_on_loan(p, m) {
         return false;
     }
-    // The turn is the lender's, and so is the request to end it.
+    // A request to end the turn is for the lender's goroutine: it comes back with the P.
     let asked = p.attention.fetch_and(!SLICE, Ordering::Relaxed) & SLICE != 0;
     p.loan.begin(m, now, asked, stands_since);
     m.was_blocked.store(false, Ordering::Relaxed);
-    // So that the borrower's thread gets a CPU before the lender's.
+    // The borrower's thread is to get a CPU before the lender's.
     m.ask_for_usual_turns();
     true
 }
 
-/// The goroutine of the M begins a call: gives the P back if the P is on loan and nothing else waits for it. True: the M
-/// has no P, as if another thread had taken the P from the call.
+/// For an M whose goroutine begins a call: gives the P back if it is on loan and nothing else waits
+/// for it. True: the M has no P, as if another thread had taken it from the call.
 #[must_use]
 pub fn give_back(m: MRef) -> bool {
     let p = m.p();
@@ -56,7 +59,7 @@ pub fn give_back(m: MRef) -> bool {
     is_back
 }
 
-/// The M has nothing to run: gives the P back if the P is on loan and nothing else waits for it. True: the M has no P.
+/// [`give_back`] for an M that has nothing to run.
 #[must_use]
 pub fn end(m: MRef) -> bool {
     let p = m.p();
@@ -67,8 +70,8 @@ pub fn end(m: MRef) -> bool {
     is_back
 }
 
-/// The caller still has to note that the M has no P. False: the loan is over, or the lender has found out that it has no
-/// P, and the M keeps the P.
+/// Gives the P to its lender; the caller then clears `m.p`. False: the M keeps the P, because the
+/// loan is over or the lender has found out that it has no P.
 pub fn give_to_lender(m: MRef, p: PRef) -> bool {
     let (is_asked, stands_since) = (p.loan.is_asked(), p.loan.stands_since());
     let Some(lender) = p.loan.end() else { return false };
@@ -78,7 +81,7 @@ pub fn give_to_lender(m: MRef, p: PRef) -> bool {
     if is_asked {
         requests::ask(p, SLICE);
     }
-    // The borrower's decisions were no turns of the lender.
+    // The borrower's scheduling decisions don't begin a new turn of the lender.
     if stands_since != i64::MAX {
         p.seen_at(stands_since);
     }
@@ -90,14 +93,14 @@ pub fn give_to_lender(m: MRef, p: PRef) -> bool {
         p.last_m.store(last, Ordering::Relaxed);
         return false;
     }
-    // Pairs with the fence in `root_ended`: either that thread sees that the lender runs the P, or this thread sees that the
-    // lender is wanted back.
+    // Pairs with the fence in `root_ended`: either `root_ended` sees that the lender runs the P, or
+    // this thread sees that the lender is wanted back.
     fence(Ordering::SeqCst);
     owner::go_to_g0_if_wanted_back(lender, p);
     true
 }
 
-/// Whether another task than the lender's goroutine waits for the P, or a thread asks for the P.
+/// Whether a task other than the lender's goroutine waits for the P, or a thread asks for it.
 pub fn is_needed(p: PRef) -> bool {
     requests::is_stopping()
         || p.attention.load(Ordering::Relaxed) != 0
@@ -107,8 +110,8 @@ pub fn is_needed(p: PRef) -> bool {
         || p.next_event() <= time::now()
 }
 
-/// For sysmon: ends a loan that lasts long. Its lender has lost the P, and must not compute on without a P. True: the
-/// borrower's goroutine has the P from now on.
+/// For sysmon: ends a loan that lasts for `LONG`. The borrower keeps the P, and the lender gets the
+/// signal, because it must not compute on without a P. True: ended.
 pub fn end_if_long(rt: &Runtime, p: PRef, now: i64) -> bool {
     if p.loan.began_before(now - LONG)
         && let Some(lender) = p.loan.end()
@@ -120,8 +123,8 @@ pub fn end_if_long(rt: &Runtime, p: PRef, now: i64) -> bool {
     false
 }
 
-/// Whether the M has a P on loan to another M, which returns the P soon, or which [`end_if_long`] takes care of. While the
-/// world is stopped neither happens.
+/// Whether the M's P is on loan to an M that returns it soon, or else [`end_if_long`] ends the
+/// loan. False while the world is stopped: then neither happens.
 pub fn is_lending(rt: &Runtime, m: MRef) -> bool {
     match m.hold.get() {
         Hold::Lent(p) => !requests::is_stopping() && rt.p(p.into()).loan.is_open(),

@@ -1,4 +1,4 @@
-//! What a P says of its loan.
+//! A P's record of its loan.
 
 use crate::sched::types::m::{M, MRef};
 use core::ptr;
@@ -10,9 +10,9 @@ pub struct Loan {
     lender: AtomicPtr<M>,
     /// When the loan began, in ns.
     since: AtomicI64,
-    /// The lender's goroutine was asked to end its turn.
+    /// Whether the lender's goroutine was asked to end its turn.
     is_asked: AtomicBool,
-    /// `P::stands_since` of the lender's goroutine.
+    /// `P::stands_since` when the loan began.
     stands_since: AtomicI64,
 }
 
@@ -26,8 +26,8 @@ impl Loan {
         }
     }
 
-    /// The P's new owner has the P on loan from this M, from `now` (ns) on. Since `stands_since` (ns; `i64::MAX`: unknown)
-    /// one goroutine is known to run there.
+    /// Opens a loan from `lender` to the P's new owner, at `now` (ns). `stands_since`:
+    /// `P::stands_since` just before (ns; `i64::MAX`: unknown).
     pub fn begin(&self, lender: MRef, now: i64, is_asked: bool, stands_since: i64) {
         self.since.store(now, Ordering::Relaxed);
         self.stands_since.store(stands_since, Ordering::Relaxed);
@@ -52,12 +52,12 @@ impl Loan {
         self.is_asked.load(Ordering::Relaxed)
     }
 
-    /// Since when the lender's goroutine was known to run when the last loan began, in ns; `i64::MAX`: unknown.
+    /// `P::stands_since` when the latest loan began, in ns; `i64::MAX`: unknown.
     pub fn stands_since(&self) -> i64 {
         self.stands_since.load(Ordering::Relaxed)
     }
 
-    /// Ends the loan. Returns the lender to the first caller only.
+    /// Ends the loan; returns the lender, to the first caller only.
     #[must_use]
     pub fn end(&self) -> Option<MRef> {
         let lender = self.lender.swap(ptr::null_mut(), Ordering::AcqRel);
