@@ -3,19 +3,20 @@
 use crate::os::{self, heap, mem, thread};
 use core::cell::Cell;
 
-/// Bytes of address space for g0's stack: what the system gives a thread by default, because
-/// `gs_blocking` calls its function there. They take memory only as they are touched.
+/// Bytes of address space for g0's stack: a thread's default, because `gs_blocking` calls its
+/// function there. Memory is used only as it is touched.
 pub const G0_STACK: usize = 8 << 20;
 
 /// What an attached thread has besides its M.
 pub struct Attachment {
     /// The lowest byte of g0's stack, whose lowest page is a guard.
     pub stack: usize,
-    /// The context at rest of the thread's own stack, before the goroutine begins and after it has ended.
+    /// The saved context of the thread's own stack, before the goroutine begins and after it has
+    /// ended.
     pub native: Cell<usize>,
-    /// Why there is no goroutine; 0: there is one.
+    /// The error because of which there is no goroutine; 0: there is a goroutine.
     pub error: Cell<i32>,
-    /// The goroutine's flags that the caller has chosen.
+    /// The goroutine's flags, as the caller has chosen them.
     pub chosen: u32,
     /// The lowest address and the size of the thread's own stack.
     pub bounds: (usize, usize),
@@ -49,7 +50,7 @@ impl Attachment {
 
 impl Drop for Attachment {
     fn drop(&mut self) {
-        // SAFETY: g0 has left it for ever, or has never run.
+        // SAFETY: g0 has left the stack for ever, or has never run.
         unsafe { mem::release(self.stack, G0_STACK) };
     }
 }

@@ -1,4 +1,5 @@
-//! How many threads are blocked in this library without a deadline: what the deadlock detector counts.
+//! The threads that are blocked in this library without a deadline, as the deadlock detector counts
+//! them.
 
 use super::m;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -10,19 +11,20 @@ pub static BLOCKED_THREADS: AtomicU32 = AtomicU32::new(0);
 /// M's in an announced call that are blocked in this library as a plain thread would be.
 pub static BLOCKED_CALLS: AtomicU32 = AtomicU32::new(0);
 
-/// How often a thread has begun to block in either way.
+/// How often a thread has begun to block in one of these ways.
 pub static BLOCKS: AtomicU64 = AtomicU64::new(0);
 
-/// How a thread that blocks without a deadline is counted.
+/// How a thread that blocks is counted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Counted {
     Not,
     Thread,
-    /// The thread is an M's in an announced call, and counted among these.
+    /// In [`BLOCKED_CALLS`]: the thread is an M's in an announced call.
     Call,
 }
 
-/// A plain thread, or a thread in a system call, is about to block without a deadline.
+/// Counts the calling thread, which is about to block without a deadline: a plain thread, or an M's
+/// in a call.
 pub fn thread_blocks() -> Counted {
     let counted = if m::current().is_some() { Counted::Call } else { Counted::Thread };
     change(counted, 1);
@@ -30,8 +32,8 @@ pub fn thread_blocks() -> Counted {
     counted
 }
 
-/// The caller is about to wake the thread. It calls this first, because the woken thread may take long to run and can
-/// then wake others.
+/// Undoes [`thread_blocks`] for a thread that the caller wakes next: not later, because the woken
+/// thread may take long to run and can then wake others.
 pub fn thread_wakes(counted: Counted) {
     change(counted, -1);
 }
@@ -45,7 +47,7 @@ pub fn change(counted: Counted, by: i32) {
     count.fetch_add(by as u32, Ordering::SeqCst);
 }
 
-/// How many of the M's in a call are blocked in this library without a deadline.
+/// How many M's in a call are blocked in this library without a deadline.
 pub fn blocked_calls() -> usize {
     BLOCKED_CALLS.load(Ordering::SeqCst) as usize
 }

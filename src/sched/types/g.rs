@@ -22,59 +22,61 @@ use core::sync::atomic::{
 
 /// Bits of [`G::flags`] and of a newborn's.
 pub mod flags {
-    /// After its first run it stays on one thread.
+    /// Stays on one thread after its first run.
     pub const PINNED: u32 = 1;
-    /// Never preempted: neither by the signal nor at the end of a time slice. Keeps its P even if it blocks its thread.
+    /// Never preempted: neither by the signal nor at the end of a time slice. Keeps its P even if
+    /// it blocks its thread.
     pub const NOPREEMPT: u32 = 2;
-    /// Never stopped by the preemption signal. If its thread blocks, its P is taken nevertheless.
+    /// Never stopped by the preemption signal. Its P is taken nevertheless if its thread blocks.
     pub const NOSIGNAL: u32 = 4;
-    /// All that a caller of `gs_spawn_with` may set.
+    /// The flags that a caller of `gs_spawn_with` may set.
     pub const PUBLIC: u32 = PINNED | NOPREEMPT | NOSIGNAL;
-    /// Only its own thread may run it: pinned and begun, or locked.
+    /// Runs only on its own thread: pinned and begun, or locked.
     pub const BOUND: u32 = 1 << 8;
     /// `gs_run`'s goroutine.
     pub const ROOT: u32 = 1 << 9;
-    /// It must not run next on a thread that `gs_run` has borrowed.
+    /// Must not run next on a thread that `gs_run` has borrowed.
     pub const AVOID_RUNNER: u32 = 1 << 10;
-    /// It has not run yet: it has no stack.
+    /// Has not run yet, and so has no stack.
     pub const UNBORN: u32 = 1 << 11;
-    /// It must not run next on a thread to which other goroutines are pinned.
+    /// Must not run next on a thread to which other goroutines are pinned.
     pub const AVOID_PINNED: u32 = 1 << 12;
-    /// It has accepted a connection, so goroutines that it spawns are root goroutines. seed: N7
+    /// Has accepted a connection: goroutines that it spawns are root goroutines. seed: N7
     pub const ACCEPTS: u32 = 1 << 13;
-    /// Its stack's memory is on another node than the node that ran it last.
+    /// The stack's memory is on another node than the node that ran the goroutine last.
     pub const REMOTE: u32 = 1 << 14;
-    /// Its descriptor belongs to another node than its stack.
+    /// The descriptor belongs to another node than the stack.
     pub const FOREIGN: u32 = 1 << 15;
-    /// It waits in the signal handler of its M, in the middle of what it did.
+    /// Waits in the signal handler of its M, interrupted in the user's code.
     pub const INTERRUPTED: u32 = 1 << 16;
-    /// It has disabled cancelling.
+    /// Has disabled cancelling.
     pub const CANCEL_OFF: u32 = 1 << 17;
-    /// It is bound, until it has run, to an M that has lost its P in a hook.
+    /// Bound, until it has run, to an M that has lost its P in a hook.
     pub const HELD: u32 = 1 << 18;
-    /// Its function has returned, on an M with hooks.
+    /// The goroutine's function has returned, on an M with hooks.
     pub const ENDS: u32 = 1 << 19;
-    /// It will begin on a thread of its group, and has not begun yet.
+    /// Has not begun yet, and will begin on a thread of its group.
     pub const GROUP: u32 = 1 << 20;
-    /// It runs the function of a timer, which is its argument.
+    /// Runs the function of a timer, which is its argument.
     pub const TIMER: u32 = 1 << 21;
-    /// It runs on the stack of a thread that has called `gs_attach`, and has no stack of its own.
+    /// Runs on the stack of a thread that has called `gs_attach`; has no stack of its own.
     pub const ATTACHED: u32 = 1 << 22;
-    /// How long it waits to run is measured, from `ready_at` on.
+    /// Its wait to run is measured, from `ready_at` on.
     pub const TIMED: u32 = 1 << 23;
-    /// Its last look-up of a host has failed: `last_error` isn't 0.
+    /// `last_error` isn't 0: the goroutine's last look-up of a host has failed.
     pub const FOUND_NO_HOST: u32 = 1 << 24;
-    /// With any of these flags the next context of a direct switch needs more than a switch.
+    /// Flags with which a direct switch to the goroutine needs more than the switch.
     pub const SPECIAL: u32 = BOUND | AVOID_RUNNER | AVOID_PINNED | UNBORN | REMOTE | TIMED;
-    /// With any of these flags the end of the goroutine needs more than usual.
+    /// Flags with which the end of the goroutine needs more than usual.
     pub const ENDS_SPECIALLY: u32 = ROOT | BOUND | FOREIGN | CANCEL_OFF | TIMER | FOUND_NO_HOST;
 }
 
-/// What a goroutine does, and so who owns its descriptor.
+/// The state of a goroutine, and so the owner of its descriptor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Status {
-    /// The descriptor belongs to a cache or a pool; or, after the goroutine's end, to the holders of references.
+    /// The descriptor belongs to a cache or a pool; or, after the goroutine's end, to the holders
+    /// of references.
     Dead = 0,
     /// The goroutine belongs to a run queue.
     Runnable = 1,
@@ -82,11 +84,11 @@ pub enum Status {
     Running = 2,
     /// The goroutine belongs to the object that it waits for, or to the waker that wins the claim.
     Waiting = 3,
-    /// The goroutine belongs to its M, which has given up its P or may have to.
+    /// The goroutine belongs to its M, which has left its P to a call or has no P.
     Syscall = 4,
 }
 
-/// How many cache lines of its stack a goroutine needs first when it goes on.
+/// How many cache lines of its stack a goroutine needs as soon as it goes on.
 const STACK_LINES: usize = 3;
 
 /// Bits of [`G::end`].
@@ -95,34 +97,35 @@ pub mod end {
     pub const DONE: u32 = 1;
 }
 
-/// A goroutine's descriptor. It never moves and stays mapped until shutdown (or longer, while there is a reference). So
-/// a timer or waker with a stale pointer finds a park number that is not its own.
+/// A goroutine's descriptor. A descriptor never moves, and stays mapped until shutdown, or longer
+/// while there is a reference. So a timer or waker with a stale pointer finds a park number that is
+/// not its own.
 ///
-/// Fields in a `Cell` belong to the owner of the goroutine (see [`Status`]), and only the owner
-/// writes those in a `RelaxedCell`; any thread may use the others, under the rules they state.
+/// Only the owner of the goroutine (see [`Status`]) uses fields in a `Cell` and writes fields in a
+/// `RelaxedCell`. Any thread may use the other fields, under the rules that they state.
 #[repr(C, align(64))]
 pub struct G {
     /// The parker, by which wakers claim the goroutine.
     pub parker: Parker,
-    /// The context at rest. The owner uses it; other threads may read it as a hint.
+    /// The saved context. For the owner; for other threads a hint.
     pub context: AtomicUsize,
-    /// The link of the queue it is in.
+    /// The link of the queue that the goroutine is in.
     pub run_link: Cell<usize>,
-    /// Bits of [`flags`]. A thread that wants to preempt the goroutine, or has stopped the world, reads them too:
-    /// `preempted::runs_preemptible`, `registers::shown`.
+    /// Bits of [`flags`]. Also read by threads that want to preempt the goroutine or have stopped
+    /// the world: `preempted::runs_preemptible`, `registers::shown`.
     pub flags: RelaxedCell<u32>,
     status: AtomicU8,
     pub priority: Cell<i8>,
-    /// What it waits for, or waited for last.
+    /// The reason of the present or latest wait.
     pub why: RelaxedCell<Why>,
-    /// The P it last ran on.
+    /// The P on which the goroutine last ran.
     pub last_p: RelaxedCell<u16>,
     /// The node whose pool the descriptor comes from.
     pub home: Cell<u16>,
-    /// How often in a row it has run on a node where its stack isn't.
+    /// The number of runs in a row on a node where the stack isn't.
     pub remote_runs: Cell<u16>,
-    /// Others may have a pointer to the goroutine: every wait must be claimed, and its end is counted in `refs`. Set by
-    /// the goroutine itself, or before it first runs.
+    /// Others may have a pointer to the goroutine: each wait must be claimed, and `refs` counts the
+    /// references. Set by the goroutine itself, or before it first runs.
     pub shared: Cell<bool>,
     /// `gs_cancel` was called; stays set.
     pub cancelled: AtomicBool,
@@ -132,66 +135,68 @@ pub struct G {
     pub stack: Cell<Option<Stack>>,
     /// The size class that the stack of an unborn goroutine will have.
     pub stack_class: Cell<Option<SizeClass>>,
-    /// What the park under way asks for; read by the context that runs next.
+    /// The request of the park under way, for the context that runs next.
     pub request: Cell<ParkRequest>,
     pub id: AtomicU64,
-    /// When its last wait or call began, by [`clock::rough`](crate::sched::prim::clock::rough).
+    /// When the latest wait or call began, by [`clock::rough`](crate::sched::prim::clock::rough).
     pub since: RelaxedCell<i64>,
-    /// The return address of the call that spawned it, for reports.
+    /// The return address of the call that spawned the goroutine, for reports.
     pub pc: RelaxedCell<usize>,
-    /// The id of the goroutine that spawned it; 0: a plain thread.
+    /// The id of the goroutine that spawned this goroutine; 0: a plain thread did.
     pub creator: RelaxedCell<u64>,
     /// The embedder's word: see `gs_data`.
     pub data: AtomicPtr<c_void>,
 
     /// For the goroutine of `gs_run`: the M of `gs_run`'s thread.
     pub runner: Cell<*const M>,
-    /// The only M that may run it, when it is bound.
+    /// For a bound goroutine: the only M that may run it.
     pub bound_m: Cell<*const M>,
     /// Calls of `gs_lock_os_thread` not yet undone.
     pub lock_depth: Cell<u32>,
     /// Calls of `gs_entersyscall` not yet undone.
     pub syscall_depth: Cell<u32>,
-    /// How many of its last system calls have lasted so long that its P was taken, at most
+    /// How many of the latest system calls have lasted so long that their P was taken, at most
     /// [`call::SURE`](crate::sched::take::call::SURE).
     pub long_calls: Cell<u8>,
-    /// The CPU time that it has used without a P between two calls, in ns, less an allowance for each call
+    /// The CPU time used without a P between calls, in ns, less an allowance for each call
     /// ([`back_from_call`](crate::sched::take::back_from_call)).
     pub used_without_p: Cell<i32>,
-    /// The number of the runtime whose pool the descriptor comes from; known if the goroutine is `shared`.
+    /// The number of the runtime whose pool the descriptor comes from; known if the goroutine is
+    /// `shared`.
     pub runtime: Cell<u32>,
-    /// In ns: when the system call under way began, if `long_calls` is `SURE`; or when the goroutine was preempted.
+    /// When the system call under way began (if `long_calls` is `SURE`), or when the goroutine was
+    /// preempted, in ns.
     pub left_at: Cell<i64>,
-    /// When it became ready, in ns, if it is [`flags::TIMED`].
+    /// If [`flags::TIMED`]: when the goroutine became ready, in ns.
     pub ready_at: Cell<i64>,
     /// Calls of `gs_cancel_disable` not yet undone.
     pub cancel_off: Cell<u32>,
     /// Calls of `gs_preempt_disable` not yet undone.
     pub preempt_off: AtomicU32,
-    /// The number of its park in `gs_park`; 0: it isn't in `gs_park`.
+    /// The number of the park in `gs_park`; 0: the goroutine isn't in `gs_park`.
     pub hand_park: AtomicU64,
-    /// The error of its last failed look-up of a host: see `gs_last_error`.
+    /// The error of the last failed look-up of a host: see `gs_last_error`.
     pub last_error: Cell<i32>,
     /// What ThreadSanitizer knows of the stack.
     pub fiber: Fiber,
-    /// References: its own while it lives, and the user's.
+    /// References: the goroutine's own until it ends, and the user's.
     pub refs: AtomicU32,
-    /// Guards `end` against `joiners`.
+    /// Held to change `end` and `joiners` together.
     pub lock: SpinLock,
     pub end: AtomicU32,
     pub joiners: UnsafeCell<WaitQueue>,
     /// Values of `gs_setspecific`.
     pub values: Cell<*mut Values>,
-    /// The gang that it is a member of, or null.
+    /// The gang of which the goroutine is a member, or null.
     pub gang: Cell<*const Gang>,
-    /// The worker group whose threads it begins on, or null.
+    /// The worker group on whose threads the goroutine begins, or null.
     pub group: Cell<*const Group>,
-    /// A C string of its own, or null.
+    /// The name: a C string that the goroutine owns, or null.
     pub name: AtomicPtr<i8>,
 }
 
-// SAFETY: all bytes zero are null, `None`, false and the first variants. Threads that visit all descriptors use only
-// the atomic fields and `RelaxedCell::seen`.
+// SAFETY: all bytes zero are null, `None`, false and the first variants. Threads that visit all
+// descriptors use only the atomic fields and `RelaxedCell::seen`.
 unsafe impl Pooled for G {}
 
 const _: () =
@@ -209,7 +214,8 @@ impl G {
         }
     }
 
-    /// Relaxed: only reports read the status of another thread's goroutine; ownership passes through queues and claims.
+    /// Relaxed: only reports read the status of another thread's goroutine. Ownership passes
+    /// through queues and claims.
     #[inline(always)]
     pub fn set_status(&self, status: Status) {
         self.status.store(status as u8, Ordering::Relaxed);
@@ -220,8 +226,8 @@ impl G {
         self.flags.get() & flag != 0
     }
 
-    /// Only the owner, inside the library: in the user's code the preemption signal may come between the read and the
-    /// write, and its handler changes flags too.
+    /// Only the owner may call this, inside the library: in the user's code the preemption signal
+    /// may come between the read and the write, and its handler changes flags too.
     #[inline]
     pub fn set_flag(&self, flag: u32, on: bool) {
         debug_assert!(
@@ -251,7 +257,7 @@ impl G {
     }
 }
 
-/// For reports: which goroutine or thread has spawned a goroutine. `creator`: see [`G::creator`].
+/// For reports: the goroutine or thread that `creator` ([`G::creator`]) names.
 pub fn describe_creator(creator: u64) -> String {
     match creator {
         0 => "a thread".to_owned(),

@@ -2,22 +2,25 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-/// One word of an M. Only the M's own thread writes plainly, and only while it is inside the library; other threads
-/// compare and swap, with `Runtime::taking` held.
+/// Whether an M has its P: one word of the M. Only the M's own thread stores it plainly, inside the
+/// library; other threads compare and swap, with `Runtime::taking` held.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Hold {
-    /// The M has its P, or is on g0, where it needs no answer.
+    /// The M has its P, or is on g0, where it has nothing to answer.
     Held,
-    /// Another thread asks for the P. To `Held` by the M, which comes inside; to `Taken` or `Lent` by the asker.
+    /// Another thread asks for the P. To `Held` by an M that comes inside; to `Taken` or `Lent` by
+    /// the asker.
     Asked,
-    /// The asker has the P. To `Held` by the M, once it has a P or its goroutine is queued.
+    /// The asker has the P. To `Held` by the M, once the M has a P or its goroutine is queued.
     Taken,
-    /// The P with this number is on loan to another M. To `Held` by the borrower, which gives the P back; to `Taken` by
-    /// the M, which comes inside first. The number keeps the borrower of another P from ending this loan.
+    /// The P with this number is on loan. To `Held` by the borrower, which gives the P back; to
+    /// `Taken` by the M, if it comes inside first. The number keeps a borrower of another P from
+    /// ending this loan.
     Lent(u16),
     /// An announced call is under way: the M has left its P, or has begun the call without a P.
     InCall,
-    /// The goroutine is back from an announced call, has found no P, and goes on without a P until its next call.
+    /// The goroutine has found no P after an announced call, and goes on without a P until its next
+    /// call.
     GoesOn,
 }
 
@@ -55,7 +58,7 @@ impl Hold {
     }
 }
 
-/// A [`Hold`] that threads exchange. Each method that changes it is a step of the protocol.
+/// A [`Hold`] that threads exchange. Each method that changes the word is a step of the protocol.
 pub struct AtomicHold(AtomicU32);
 
 impl AtomicHold {
@@ -63,44 +66,46 @@ impl AtomicHold {
         AtomicHold(AtomicU32::new(Hold::Held.word()))
     }
 
-    /// Acquire: pairs with the Release of each step: of a borrower that has given the P back, or of an M that has queued
-    /// its goroutine.
+    /// Acquire: pairs with the Release of each step, such as that of a borrower that has given the
+    /// P back, or of an M that has queued its goroutine.
     #[inline(always)]
     pub fn get(&self) -> Hold {
         Hold::of(self.0.load(Ordering::Acquire))
     }
 
-    /// Whether the M, which is inside, has no answer to give.
+    /// For an M inside: whether it has nothing to answer.
     #[inline(always)]
     pub fn is_held(&self) -> bool {
         // Acquire: as in `get`.
         self.0.load(Ordering::Acquire) == Hold::Held.word()
     }
 
-    /// A thread asks for the P. False: the M has no P, or another thread asks already.
+    /// Asks for the P. False: the M has no P, or another thread asks already.
     pub fn ask(&self) -> bool {
         self.change(Hold::Held, Hold::Asked)
     }
 
-    /// The asker takes the P (`Taken`, `Lent`) or gives up (`Held`). False: the M has answered meanwhile, and keeps the P.
+    /// For the asker: takes the P (`Taken`, `Lent`) or gives up (`Held`). False: the M has answered
+    /// meanwhile, and keeps the P.
     pub fn settle(&self, to: Hold) -> bool {
         self.change(Hold::Asked, to)
     }
 
-    /// The borrower of this P gives it back to the M. False: the M has found out that it has no P.
+    /// For the borrower of the P with this number: gives the P back. False: the M has found out
+    /// that it has no P.
     pub fn end_loan(&self, p: u16) -> bool {
         self.change(Hold::Lent(p), Hold::Held)
     }
 
-    /// For an M that is inside: whether another thread has taken its P. If not, the M keeps its P, or is in an announced
-    /// call and has none to lose.
+    /// For an M inside: whether another thread has taken its P. If not, the M keeps its P, or is in
+    /// an announced call and has no P to lose.
     #[inline(always)]
     pub fn has_lost_p(&self) -> bool {
         !self.is_held() && !self.keep()
     }
 
-    /// The M, which is inside, keeps its P, if no thread has taken it. A single exchange decides: between a load and an
-    /// exchange an asker that has found the M inside could give up, and ask again.
+    /// For an M inside: keeps its P if no thread has taken it. A single exchange decides: between a
+    /// load and an exchange an asker that has found the M inside could give up, and ask again.
     #[cold]
     fn keep(&self) -> bool {
         let found = self.0.compare_exchange(
@@ -118,21 +123,21 @@ impl AtomicHold {
         }
     }
 
-    /// The M, which is inside, leaves its P to an announced call, or begins the call without a P. A thread that asks for
-    /// the P just now fails to settle, and takes nothing.
+    /// For an M inside that begins an announced call, with a P that it leaves or without a P. A
+    /// thread that asks for the P just now fails to settle, and takes nothing.
     #[inline(always)]
     pub fn begin_call(&self) {
         self.0.store(Hold::InCall.word(), Ordering::Relaxed);
     }
 
-    /// The M, which is inside, has a P again, or its goroutine is queued. Release: pairs with the Acquire in `get`: who
-    /// sees `Held` also sees the goroutine in its queue.
+    /// For an M inside that has a P again or has queued its goroutine. Release: pairs with the
+    /// Acquire in `get`: a thread that sees `Held` also sees the goroutine in its queue.
     #[inline(always)]
     pub fn end(&self) {
         self.0.store(Hold::Held.word(), Ordering::Release);
     }
 
-    /// The M, which is inside, has no P for its goroutine, which runs or is about to run the user's code.
+    /// For an M inside without a P, whose goroutine is about to run the user's code.
     pub fn lose(&self, to: Hold) {
         debug_assert!(to.is_lost());
         // Release: pairs with the Acquire in `get`.
@@ -140,7 +145,8 @@ impl AtomicHold {
     }
 
     fn change(&self, from: Hold, to: Hold) -> bool {
-        // AcqRel: what one side did with the P before its change, the other side sees after its own.
+        // AcqRel: what one side did with the P before its change, the other side sees after its
+        // own.
         self.0.compare_exchange(from.word(), to.word(), Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 }

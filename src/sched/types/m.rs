@@ -24,151 +24,164 @@ use core::sync::atomic::{
     AtomicBool, AtomicI32, AtomicI64, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering, fence,
 };
 
-/// What the context that runs next does for the goroutine that has just been left, whose registers are saved by then.
-/// The argument is the address of the goroutine ([`GRef::at`]), or of the object whose lock the function releases.
+/// A function that the context that runs next calls for the goroutine that was just left, whose
+/// registers are saved by then. The argument is the address of the goroutine ([`GRef::at`]), or of
+/// the object whose lock the function releases.
 pub type Commit = unsafe fn(usize);
 
-/// A function for the thread's own stack.
+/// A function that runs on the thread's own stack.
 pub type Blocking = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
 
-/// An OS thread. Only that thread uses the fields in a `Cell`, except the fields that come with a notification: the
-/// thread that is about to notify the M sets them. Fields in a `RelaxedCell` are written by the same threads, and read
-/// by others.
+/// An OS thread. Only that thread uses fields in a `Cell` and writes fields in a `RelaxedCell`,
+/// which other threads read. Exception: the thread that is about to notify the M sets the fields
+/// that come with a notification.
 #[repr(C, align(128))]
 pub struct M {
-    /// The goroutine that the M runs; null on g0. Threads that preempt the M or have stopped the world read it too:
-    /// `preempted::runs_preemptible`, `embed::for_each`.
+    /// The goroutine that the M runs; null on g0. Also read by threads that preempt the M or have
+    /// stopped the world: `preempted::runs_preemptible`, `embed::for_each`.
     pub curg: RelaxedCell<*const G>,
-    /// The P that the M holds; null in a system call and when idle. The M writes it; another thread reads it in
+    /// The P that the M holds; null in a system call and when idle. Another thread reads this in
     /// `preempt::take_locked`.
     pub p: RelaxedCell<*const P>,
-    /// Whether the user's code runs, with a P or in a system call: see `boundary`.
+    /// [`OUTSIDE`] while the user's code runs, with a P or in a system call; else [`INSIDE`]. See
+    /// `boundary`.
     pub outside: AtomicU8,
     /// Whether the M has its P and, if not, why.
     pub hold: AtomicHold,
-    /// g0's context at rest, while a goroutine runs.
+    /// g0's saved context, while a goroutine runs.
     pub g0_context: Cell<usize>,
-    /// g0's stack; known only when a sanitizer asks for it.
+    /// g0's stack; known only if a sanitizer is on.
     pub stack_bounds: Cell<sanitizer::Bounds>,
-    /// What ThreadSanitizer knows of g0.
+    /// g0 for ThreadSanitizer.
     pub fiber: Fiber,
     /// The thread's errno.
     pub errno: Cell<*mut i32>,
-    /// What is known of C++ exceptions on the thread.
+    /// The state of C++ exceptions on the thread.
     pub cxa: cxx::ThreadCopies,
-    /// The M spins, and is counted in `Idle::spinning`.
+    /// Whether the M spins, and is counted in `Idle::spinning`.
     pub spinning: Cell<bool>,
-    /// Where the call that was left last on this thread would have returned to. The processor expects the next call to
-    /// return to the same place. A hint; 0: unknown.
+    /// The return address of the call that was last left by a switch on this thread, to which the
+    /// processor expects the next call to return. A hint; 0: unknown.
     pub returns_to: Cell<usize>,
     /// A task that was taken from a queue and runs next.
     pub stash: Cell<Option<Task>>,
-    /// How many goroutines are pinned to the M. Only the M changes it.
+    /// The number of goroutines that are pinned to the M. Only the M changes it.
     pub pinned_here: AtomicU32,
-    /// Goroutines that are bound to this M and became ready, which only this M runs; and goroutines that are to begin
-    /// in its worker group, which other members may take.
+    /// Ready goroutines that are bound to this M, which only this M runs; and goroutines that are
+    /// to begin in its worker group, which other members may take.
     pub pinned: Fifo,
-    /// The P that the M held before it entered a system call.
+    /// The P that the M held before the call, or before the P was taken.
     pub old_p: Cell<*const P>,
-    /// Not 0: a goroutine that is left here is left for g0, and not directly for another goroutine. The bits [`HOOKED`]
-    /// and [`ATTACHED`], and below them how many goroutines have locked the thread (`gs_lock_os_thread`), plus 1 while
-    /// an interrupted goroutine waits in the signal handler. While it is locked the M runs only goroutines that are
-    /// bound to it.
+    /// Non-zero: goroutines switch to g0, not directly to each other. Bits [`HOOKED`] and
+    /// [`ATTACHED`]; below them the number of goroutines that have locked the thread
+    /// (`gs_lock_os_thread`), plus 1 while an interrupted goroutine waits in the signal handler.
+    /// While that number isn't 0 the M runs only goroutines that are bound to it.
     pub by_g0: Cell<usize>,
-    /// The [`hooks`](crate::sched::ext::hooks) that the thread has started with, or null.
+    /// The [`hooks`](crate::sched::ext::hooks) with which the thread has started, or null.
     pub hooks: Cell<*const Hooks>,
-    /// The goroutine for which the hook `switch_in` was called last, until its `switch_out` is called.
+    /// The goroutine for which the hook `switch_in` was called last, until its `switch_out` is
+    /// called.
     pub entered: Cell<*const G>,
-    /// A hook was called for a goroutine since the hook `idle` was last called.
+    /// Whether a hook was called for a goroutine since the last call of the hook `idle`.
     pub is_busy: Cell<bool>,
-    /// The place in a worker group that the M took last, from which [`Place::next`] leads to the others; null: the M is in
-    /// no group. Changed with the lock of all groups held.
+    /// The place in a worker group that the M took last; [`Place::next`] leads to its other places.
+    /// Null: the M is in no group. Changed with the lock of all groups held.
     pub places: AtomicPtr<Place>,
-    /// Switches since the last tick of the hooks.
+    /// The number of switches since the last tick of the hooks.
     pub ticks: Cell<u32>,
-    /// The M is locked and sleeps in `bound::stop_locked`. The thread that clears this must give the M a P.
+    /// Whether the M is locked and sleeps in `bound::stop_locked`. The thread that clears this must
+    /// give the M a P.
     pub sleeps_locked: AtomicBool,
-    /// The `gs_blocking` under way on g0, or null. A thread that has stopped the world reads
-    /// whether it is null: the call may return meanwhile.
+    /// The `gs_blocking` under way on g0, or null. A thread that has stopped the world only reads
+    /// whether this is null, because the call may return meanwhile.
     pub blocking: RelaxedCell<*mut BlockingCall>,
     pub rng: Cell<u64>,
 
-    /// 1: notified. What the thread sleeps on.
+    /// The futex word on which the thread sleeps. 1: notified.
     pub note: AtomicU32,
-    /// The bell that ends the M's sleep; none: the M sleeps on `note`.
+    /// The bell that ends the M's sleep. None: the M sleeps on `note`.
     bell: AtomicBell,
-    /// What the M gets with the notification: a P (null: none), perhaps a task, and whether the M spins.
+    /// These come with a notification: a P (null: none), a task (`None`: none), and whether the M
+    /// spins.
     pub next_p: AtomicPtr<P>,
     pub handed: Cell<Option<Task>>,
     pub next_spinning: Cell<bool>,
-    /// When the M was last given a P, in ns; known where there is more than one node.
+    /// When the M was last given a P, in ns; known only with more than one node.
     pub given_at: AtomicI64,
-    /// The M has no P and is in no pool: it is about to go to sleep, or to take a P. Counted in `Runtime::between`.
-    /// Changed by the M, and by the thread that takes it out of its pool.
+    /// Whether the M is between: without a P, in no pool, and about to go to sleep or to take a P.
+    /// Counted in `Runtime::between`. Changed by the M, and by the thread that takes the M out of
+    /// its pool.
     is_between: Cell<bool>,
-    /// The thread's CPU time when its goroutine last went on without a P after a call, in ns.
+    /// The thread's CPU time at which its goroutine last went on without a P after a call, in ns.
     pub went_on_at: Cell<i64>,
-    /// The M has had no P since before its present call, or since before it last needed a P: the call didn't lose it.
+    /// Whether the M had no P before its present call, or before it last needed a P: then the P
+    /// wasn't lost in the call.
     pub has_lost_p_before: Cell<bool>,
-    /// How many calls its goroutines have begun without a P. sysmon sees by it that a goroutine doesn't compute.
+    /// Counts the calls that the M's goroutines begin without a P, which shows sysmon that a
+    /// goroutine doesn't compute.
     pub calls_without_p: AtomicU32,
-    /// Its goroutine has stopped the world, and keeps the thread and the P until the world goes on.
+    /// Whether the M's goroutine has stopped the world: it keeps the thread and the P until the
+    /// world goes on.
     pub stops_world: Cell<bool>,
-    /// The M enters its pool as soon as its thread runs.
+    /// Whether the M enters its pool as soon as its thread runs.
     pub is_spare: Cell<bool>,
     /// The kernel's number of the thread.
     pub tid: AtomicI32,
-    /// Whether the thread has [`Turns::Short`]. Changed by the M, by a thread that borrows its P, and by sysmon. A hint: if
-    /// the M and another thread change it at once, it may be wrong until the next change.
+    /// Whether the thread has [`Turns::Short`]. Changed by the M, by a thread that borrows its P,
+    /// and by sysmon. A hint: wrong until the next change if two threads change it at once.
     short_turns: AtomicBool,
     /// The CPU time of the thread, in ns, when the thread was last known to be blocked without a P. If it is another
     /// now, the thread has run since.
     pub ran: AtomicI64,
-    /// The thread was blocked in a page fault then, and not in a system call.
+    /// Whether the thread was then blocked in a page fault, and not in a system call.
     pub in_fault: AtomicBool,
-    /// The goroutine lost its P in a block or a call, or was known to be blocked since: so far it doesn't compute without a
-    /// P. A hint, for sysmon.
+    /// Whether the goroutine lost its P in a block or a call, or was known to be blocked since, and
+    /// so doesn't compute without a P yet. A hint, for sysmon.
     pub was_blocked: AtomicBool,
-    /// The interrupted context (`ucontext_t`) of the goroutine that waits in the
-    /// signal handler, or null. A thread that has stopped the world reads it: `registers::shown`.
+    /// The interrupted context (`ucontext_t`) of the goroutine that waits in the signal handler, or
+    /// null. Also read by a thread that has stopped the world: `registers::shown`.
     pub context: RelaxedCell<*mut c_void>,
-    /// A [`registers::state`](crate::sched::take::registers::state): whether a stopper of the world wants to see the
-    /// registers of the M's goroutine, which is in the user's code without a P.
+    /// A [`registers::state`](crate::sched::take::registers::state): whether a stopper of the world
+    /// wants to see the registers of the M's goroutine.
     pub show: AtomicU32,
-    /// The M's goroutine has waited in the signal handler, and goes on without a P: `handler::let_go`.
+    /// Whether the M's goroutine leaves the signal handler without a P: `handler::let_go`.
     pub is_let_go: AtomicBool,
-    /// The M's goroutine has announced a call and waits in the library (`park::WaitsInside`), or waits for the world to go
-    /// on before it forks.
+    /// Whether the M's goroutine waits inside without a P: in an announced call
+    /// (`park::WaitsInside`), or until the world goes on, before it forks.
     pub waits_inside: AtomicBool,
     pub id: u32,
-    /// The node to whose pool the M belongs. The M itself changes it. A thread that doesn't find the M in that pool
-    /// tries again, or relies on the M to check for work once it has entered a pool.
+    /// The node to whose pool the M belongs. Only the M changes this. A thread that doesn't find
+    /// the M in that pool tries again, or relies on the M to check for work once the M has entered
+    /// a pool.
     pub node: RelaxedCell<usize>,
     /// The node whose CPUs the thread is bound to; `usize::MAX`: none.
     bound_to: Cell<usize>,
-    /// The affinity with which a thread came to `gs_run`, which gets it back. Null: the thread is not borrowed, or is not
-    /// to be bound.
+    /// The affinity that a borrowed thread had before, and gets back. Null: the thread is not
+    /// borrowed, or is not to be bound.
     own_affinity: Cell<*mut Affinity>,
-    /// The goroutine for which the thread was borrowed: `gs_run`'s, or an attached thread's. Null: the thread is the
-    /// library's own.
+    /// The goroutine for which the thread was borrowed: `gs_run`'s, or an attached thread's. Null:
+    /// the thread is the library's own.
     pub root: RelaxedCell<*const G>,
-    /// The thread is to leave the runtime. If it is borrowed: `root` has ended, and the thread goes back to its owner.
-    /// Else: the goroutine that had locked the thread has ended, and the thread ends.
+    /// Whether the thread is to leave the runtime. A borrowed thread goes back to its owner,
+    /// because `root` has ended. Any other thread ends, because the goroutine that had locked the
+    /// thread has ended.
     pub leaves: AtomicBool,
-    /// What `gs_attach` has made for the thread, or null. The thread's goroutine is `root`.
+    /// The record that `gs_attach` has made for the thread, or null. The thread's goroutine is
+    /// `root`.
     pub attachment: RelaxedCell<*const Attachment>,
     /// The thread, for the join.
     pub thread: Cell<Option<Thread>>,
-    /// How many switches there were, from g0 and directly, for statistics.
+    /// The number of switches, from g0 and direct, for statistics.
     pub switches: AtomicU64,
 }
 
-/// Of [`M::by_g0`]: the M has hooks.
+/// A bit of [`M::by_g0`]: the M has hooks.
 pub const HOOKED: usize = 1 << 63;
-/// Of [`M::by_g0`]: the M is that of an attached thread, on which only goroutines run that are bound to it.
+/// A bit of [`M::by_g0`]: the M's thread is attached, and runs only goroutines that are bound to
+/// the M.
 pub const ATTACHED: usize = 1 << 62;
 
-/// The next state of a xorshift* generator, and its number. The state is not 0.
+/// The next state of a xorshift* generator, and its number. `x` is not 0.
 #[inline]
 pub fn xorshift(mut x: u64) -> (u64, u32) {
     x ^= x >> 12;
@@ -245,7 +258,7 @@ impl M {
         self.leaves.store(false, Ordering::Relaxed);
     }
 
-    /// At the start of the thread: fills in what only the thread itself can tell.
+    /// Fills in the fields that only the thread itself can tell, at its start.
     pub fn bind_to_thread(&self) {
         self.errno.set(os::errno_location());
         self.fiber.bind_to_thread();
@@ -256,8 +269,8 @@ impl M {
         }
     }
 
-    /// Binds the thread to the CPUs of a node, if threads are bound at all. Not a thread that a goroutine has locked,
-    /// because its affinity belongs to that goroutine. seed: N1
+    /// Binds the thread to the CPUs of a node, if threads are bound at all. A thread that a
+    /// goroutine has locked stays as it is: its affinity belongs to that goroutine. seed: N1
     #[inline]
     pub fn bind_to(&self, node: usize) {
         if self.rt().binds && self.bound_to.get() != node {
@@ -274,8 +287,8 @@ impl M {
         }
         self.bound_to.set(node);
         let cpus = &rt().nodes[node].cpus;
-        // If the node has no CPU left, the thread may run anywhere. On the CPUs of its former node it would be in the
-        // way of that node's threads, and CPUs of another node may be free.
+        // If the node has no CPU left, the thread may run anywhere: on the CPUs of its former node
+        // it would be in the way of that node's threads, and CPUs of another node may be free.
         match own {
             Some(own) if !own.bind_within(cpus) => own.apply(),
             None if !cpus.bind() => rt().unbind_thread(),
@@ -283,8 +296,9 @@ impl M {
         }
     }
 
-    /// The thread, which calls this, may use the CPUs that its owner gave it, or, if the library has started it, those of
-    /// the process: a goroutine has locked it, or it goes back to its owner.
+    /// Gives the calling thread, which is the M's, its unbound CPUs: those that its owner gave a
+    /// borrowed thread, else those of the process. For a thread that a goroutine has locked, or
+    /// that goes back to its owner.
     pub fn unbind(&self) {
         if self.bound_to.replace(usize::MAX) == usize::MAX {
             return;
@@ -296,8 +310,8 @@ impl M {
         }
     }
 
-    /// Calls `f` with the CPUs that [`M::unbind`] would let the thread, which calls this, use; a bit for each. `None`: the
-    /// thread isn't bound.
+    /// Calls `f` with the CPUs that [`M::unbind`] would give the calling thread, a bit for each.
+    /// `None`: the thread isn't bound.
     pub fn with_unbound_cpus<R>(&self, f: impl FnOnce(&[u64]) -> R) -> Option<R> {
         if self.bound_to.get() == usize::MAX {
             return None;
@@ -307,25 +321,25 @@ impl M {
         Some(f(own.map_or(self.rt().host_cpus.words(), Affinity::words)))
     }
 
-    /// A goroutine no longer locks the thread. What it has set as the affinity of a borrowed thread is the owner's from
-    /// now on.
+    /// Keeps the affinity that a goroutine has set for a borrowed thread as the owner's, when the
+    /// goroutine no longer locks the thread.
     pub fn learn_own_affinity(&self) {
-        // SAFETY: as in `bind_now`, and only this thread uses it.
+        // SAFETY: as in `bind_now`, and only this thread uses the affinity.
         let own = unsafe { self.own_affinity.get().as_mut() };
         if let (Some(own), Some(now)) = (own, Affinity::current()) {
             *own = now;
         }
     }
 
-    /// The thread is borrowed, and may be bound to nodes until [`M::give_affinity_back`].
+    /// Lets a borrowed thread be bound to nodes, until [`M::give_affinity_back`].
     ///
     /// # Safety
-    /// `own` stays until then.
+    /// `own` stays until [`M::give_affinity_back`].
     pub unsafe fn borrow_affinity(&self, own: Option<&mut Affinity>) {
         self.own_affinity.set(own.map_or(ptr::null_mut(), ptr::from_mut));
     }
 
-    /// The thread goes back to its owner.
+    /// Undoes [`M::borrow_affinity`] when the thread goes back to its owner.
     pub fn give_affinity_back(&self) {
         self.unbind();
         self.own_affinity.set(ptr::null_mut());
@@ -368,8 +382,9 @@ impl M {
         !self.root.seen().is_null()
     }
 
-    /// The M sleeps, or is about to, and then gets a P from a goroutine that computes: from now on the kernel runs the M's
-    /// thread as soon as it wakes, ahead of that goroutine's. A borrowed thread keeps the turns that its owner has given it.
+    /// Lets the kernel run the M's thread as soon as it wakes, ahead of goroutines that compute.
+    /// For an M that sleeps, or is about to, and gets the P of such a goroutine. A borrowed thread
+    /// keeps the turns that its owner has given it.
     pub fn ask_for_short_turns(&self) {
         let id = self.tid.load(Ordering::Relaxed);
         let may = id != 0 && !self.is_runner();
@@ -379,7 +394,8 @@ impl M {
         }
     }
 
-    /// The M's goroutine computes, or has blocked its thread: the thread gets the CPU like any other thread.
+    /// Undoes [`M::ask_for_short_turns`] for a thread whose goroutine computes, or has blocked the
+    /// thread.
     pub fn ask_for_usual_turns(&self) {
         if self.short_turns.load(Ordering::Relaxed)
             && self.short_turns.swap(false, Ordering::Relaxed)
@@ -388,8 +404,8 @@ impl M {
         }
     }
 
-    /// Whether goroutines are bound to the M. Goroutines are bound to a borrowed thread only if the system gave no other
-    /// thread; the borrowed thread goes back when they have ended.
+    /// Whether goroutines are bound to the M. A borrowed thread has bound goroutines only if the
+    /// system gave no other thread, and goes back when they have ended.
     pub fn has_bound(&self) -> bool {
         self.is_locked() || self.pinned_here.load(Ordering::Relaxed) > 0
     }
@@ -401,11 +417,12 @@ impl M {
         unsafe { must_rt() }
     }
 
-    /// Whether the thread is to leave: at shutdown, at the end of `gs_run`'s function, or because its locked goroutine
-    /// has ended.
+    /// Whether the thread is to leave: at shutdown, at the end of `gs_run`'s function, or because
+    /// its locked goroutine has ended.
     pub fn must_leave(&self) -> bool {
         if self.is_runner() {
-            // Pairs with the fence in `root_ended`: either this M sees `leaves`, or `root_ended` sees the M's P.
+            // Pairs with the fence in `root_ended`: either this M sees `leaves`, or `root_ended`
+            // sees the M's P.
             fence(Ordering::SeqCst);
         }
         let leaves = self.leaves.load(Ordering::Acquire) && !self.has_bound();
@@ -414,12 +431,13 @@ impl M {
 
     /// Whether the M must go to g0, because its thread is to leave.
     pub fn is_wanted_back(&self) -> bool {
-        // SeqCst: pairs with the fence in `root_ended`. Either an M that has just taken a P sees `leaves`, or
-        // `root_ended` sees that the M runs that P.
+        // SeqCst: pairs with the fence in `root_ended`. Either an M that has just taken a P sees
+        // `leaves`, or `root_ended` sees that the M runs that P.
         self.leaves.load(Ordering::SeqCst)
     }
 
-    /// The thread is in this state, and had used this CPU time before, in ns. Notes that it is blocked, if it is.
+    /// Notes that the thread is blocked, if `state` says so. `ran`: the CPU time that it had used
+    /// before it was found in that state, in ns.
     pub fn was_seen(&self, state: State, ran: i64) {
         if state == State::Runs {
             return;
@@ -430,8 +448,8 @@ impl M {
         self.ran.store(ran, Ordering::Release);
     }
 
-    /// Whether the M's thread is blocked in the user's code, in an announced call or as sysmon has found, so that
-    /// goroutines that are bound to the M don't run. May be old when it is read.
+    /// Whether the M's thread may be blocked in the user's code, in an announced call or without a
+    /// P: goroutines that are bound to the M don't run then. May be out of date.
     pub fn is_blocked(&self) -> bool {
         let hold = self.hold.get();
         hold == Hold::InCall || hold.is_lost()
@@ -447,9 +465,10 @@ impl M {
 
     /// The P. Panics if the M holds none.
     ///
-    /// Code on a goroutine has a P from [`crate::sched::take::boundary::Entered::new`] on, which waits for a P if need
-    /// be; code on g0 has a P from `owner::acquire_p` to `release_p`. Only code beside a system call (`blocking`), code
-    /// that is about to sleep (`stop::go_idle`) and other threads have none, and read the field instead.
+    /// Code on a goroutine has a P from [`crate::sched::take::boundary::Entered::new`] on, which
+    /// waits for a P if need be; code on g0 has a P from `owner::acquire_p` to `release_p`. Only
+    /// code beside a system call (`blocking`), code that is about to sleep (`stop::go_idle`) and
+    /// other threads have no P, and read the field instead.
     #[inline(always)]
     pub fn p(&self) -> PRef {
         let p = self.p.get();
@@ -471,7 +490,8 @@ impl M {
         unsafe { PRef::from_ptr(self.p.get()) }
     }
 
-    /// The goroutine. Panics if there is none: the field is set before a goroutine is switched to, and null only on g0.
+    /// The goroutine. Panics if there is none: the field is set before a goroutine is switched to,
+    /// and null only on g0.
     #[inline(always)]
     pub fn g(&self) -> GRef {
         let g = self.curg.get();
@@ -506,7 +526,7 @@ impl M {
         }
     }
 
-    /// Sets whether the M is between: see the field.
+    /// Sets whether the M is between: without a P, in no pool.
     #[inline(always)]
     pub fn set_between(&self, is: bool) {
         if self.is_between.get() != is {
@@ -520,28 +540,31 @@ impl M {
         let between = &rt().between;
         match is {
             true => between.fetch_add(1, Ordering::Relaxed),
-            // Release: pairs with the Acquire in `is_any_m_between`: a thread that sees this finds the M in its pool,
-            // if it went there.
+            // Release: pairs with the Acquire in `is_any_m_between`: a thread that sees this finds
+            // the M in its pool, if the M went there.
             false => between.fetch_sub(1, Ordering::Release),
         };
     }
 
-    /// Takes the notification. False: there is none.
+    /// Takes the notification. False: there is no notification.
     pub fn take_note(&self) -> bool {
         // Acquire: pairs with the Release in `notify`.
         self.note.swap(0, Ordering::Acquire) == 1
     }
 
-    /// From here on a ring of this bell ends the M's sleep (none: `note` does). The M takes `note` after this.
+    /// Sets the bell whose ring ends the M's sleep; `None`: `note` does. The M calls `take_note`
+    /// after this.
     pub fn sleeps_in(&self, bell: Option<Bell>) {
         self.bell.store(bell);
-        // Pairs with the fence in `notify`: either the notifying thread sees the bell, or this M sees the note.
+        // Pairs with the fence in `notify`: either the notifying thread sees the bell, or this M
+        // sees the note.
         fence(Ordering::SeqCst);
     }
 
     /// Ends the sleep of the M, or its next one.
     pub fn notify(&self) {
-        // Release: pairs with the Acquire in `take_note`; `next_p`, `handed` and `next_spinning` go along.
+        // Release: pairs with the Acquire in `take_note`, after which the M reads `next_p`,
+        // `handed` and `next_spinning`.
         self.note.store(1, Ordering::Release);
         // Pairs with the fence in `sleeps_in`.
         fence(Ordering::SeqCst);
@@ -552,7 +575,7 @@ impl M {
     }
 }
 
-/// The library has asked an M for what the M doesn't have.
+/// Panics because the M has no P or runs no goroutine.
 #[cold]
 #[inline(never)]
 fn lacks(what: &str) -> ! {
@@ -564,8 +587,8 @@ fn lacks(what: &str) -> ! {
 #[repr(transparent)]
 pub struct MRef(ptr::NonNull<M>);
 
-// SAFETY: an M stays mapped until shutdown. Each field says which threads may use it; the pointer alone gives access to
-// nothing else.
+// SAFETY: an M stays mapped until shutdown. Each field says which threads may use it, and the
+// pointer gives access to nothing else.
 unsafe impl Send for MRef {}
 
 impl MRef {
@@ -592,7 +615,7 @@ impl Deref for MRef {
     }
 }
 
-/// The M of this thread; `None` on a plain thread. Never kept across a switch.
+/// The M of this thread; `None` on a plain thread. Don't keep the M across a switch.
 #[inline(always)]
 pub fn current() -> Option<MRef> {
     ptr::NonNull::new(arch::tls_get() as *mut M).map(MRef)
@@ -604,28 +627,28 @@ pub fn current() -> Option<MRef> {
 /// The caller runs on an M's thread: on a goroutine, or on g0.
 #[inline(always)]
 pub unsafe fn must_current() -> MRef {
-    // SAFETY: the word of an M's thread is its M.
+    // SAFETY: the word of an M's thread is the address of the M.
     unsafe { MRef::from_ptr(arch::tls_get() as *const M) }
 }
 
 /// Makes this thread an M's, or a plain one again.
 ///
 /// # Safety
-/// The thread is bound to that M ([`M::bind_to_thread`]), which runs on no other; `None`: the
-/// thread runs no goroutine, or is that of a fork's child, which has no runtime.
+/// The thread is bound to that M ([`M::bind_to_thread`]), which runs on no other thread. `None`:
+/// the thread runs no goroutine, or is in the child of a fork, which has no runtime.
 pub unsafe fn set_current(m: Option<MRef>) {
     // SAFETY: the word is 0 or this thread's M, as the caller says.
     unsafe { arch::tls_set(m.map_or(0, |m| m.as_ptr() as usize)) };
 }
 
-/// One more goroutine is pinned to the M, or one fewer.
+/// Changes the number of goroutines that are pinned to the M.
 pub fn count_pinned(m: MRef, change: i32) {
     let now = m.pinned_here.load(Ordering::Relaxed).wrapping_add_signed(change);
     m.pinned_here.store(now, Ordering::Relaxed);
 }
 
-/// The M of this thread, if it runs a goroutine that may park: not on g0 and not in a system call, where the thread
-/// counts as a plain thread.
+/// The M of this thread, if it runs a goroutine that may park: not on g0 and not in a system call,
+/// where the thread counts as a plain thread.
 #[inline(always)]
 pub fn on_goroutine() -> Option<MRef> {
     current().filter(|&m| is_on_goroutine(m))
@@ -643,7 +666,7 @@ pub fn current_g() -> Option<GRef> {
     unsafe { GRef::from_nullable(g) }
 }
 
-/// A number that tells the caller from all other goroutines and threads; not 0.
+/// A number that no other goroutine or thread has; not 0.
 pub fn caller() -> u64 {
     match current_g() {
         Some(g) => g.id.load(Ordering::Relaxed) << 1 | 1,
@@ -657,7 +680,7 @@ pub fn with_p() -> Option<MRef> {
     current().filter(|m| !m.p.get().is_null())
 }
 
-/// Whether the calling thread, which is inside, holds a P that no other can take from it.
+/// Whether the calling thread, which is inside, holds a P that no other thread can take.
 pub fn holds_p() -> bool {
     with_p().is_some_and(|m| !m.hold.has_lost_p())
 }
@@ -686,16 +709,16 @@ pub const INSIDE: u8 = 0;
 
 pub const OUTSIDE: u8 = 1;
 
-/// A call on the thread's own stack. This record lives on the goroutine's stack.
+/// A call that g0 makes on the thread's own stack. This record lives on the goroutine's stack.
 pub struct BlockingCall {
     pub f: Blocking,
     pub arg: *mut c_void,
-    /// The function that makes the call returns to the user's code next.
+    /// Whether the caller returns to the user's code next.
     pub to_user: bool,
     pub result: *mut c_void,
-    /// The goroutine's rounding modes, and errno as the function left it.
+    /// The goroutine's rounding modes, and the errno that `f` has left.
     pub fp: FpControl,
     pub errno: i32,
-    /// The goroutine's exceptions, when it has left the thread.
+    /// The goroutine's exceptions, while it has left the thread.
     pub exceptions: Saved,
 }

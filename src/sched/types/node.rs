@@ -14,10 +14,11 @@ use crate::stack::{self, Warm};
 use core::ptr;
 use core::sync::atomic::{AtomicI64, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
-/// The longest [`Runtime::theft_time`](super::runtime::Runtime::theft_time), in ns: how long at most other nodes leave
-/// alone a task that was spawned for this node.
+/// The longest [`Runtime::theft_time`](super::runtime::Runtime::theft_time), in ns: the longest
+/// time for which other nodes leave alone a task that was spawned for this node.
 pub const LONGEST_THEFT: i64 = 5_000_000;
-/// How long other nodes leave such a task alone, in ns, while a thread is on its way to one of the node's P's.
+/// How long other nodes leave such a task alone, in ns, while a P of the node has been given to a
+/// thread that doesn't run yet.
 const LONGEST_WAKING: i64 = 20_000_000;
 
 /// Priorities as `gosched.h` names them.
@@ -26,13 +27,13 @@ pub mod priority {
     pub const NORMAL: i8 = 0;
     pub const LOW: i8 = -1;
     pub const IDLE: i8 = -2;
-    /// Not for users: goroutines that wait in the signal handler.
+    /// Internal: goroutines that wait in the signal handler.
     pub const PREEMPTED: i8 = 2;
-    /// Not for users: members of gangs, which have a queue of their own.
+    /// Internal: members of gangs, which have a queue of their own.
     pub const MEMBER: i8 = 3;
 }
 
-/// Every priority that has a queue.
+/// The priorities that have a queue.
 const ALL: [i8; 5] =
     [priority::PREEMPTED, priority::HIGH, priority::NORMAL, priority::LOW, priority::IDLE];
 
@@ -43,7 +44,8 @@ pub struct Node {
     pub runq: Fifo,
     /// Goroutines that were spawned for this node, FIFO. Other nodes leave them here for a while.
     placed: Fifo,
-    /// When the node last took a task of `placed`, or the first came, in ns.
+    /// When the node last took a task from `placed`, or when the first task came into the empty
+    /// queue, in ns.
     placed_at: AtomicI64,
     /// Goroutines that are not of normal priority. seed: S10, B8
     pub high: Fifo,
@@ -51,7 +53,8 @@ pub struct Node {
     pub idle_class: Fifo,
     /// Goroutines that wait in the signal handler, each on a thread of its own.
     pub preempted: Fifo,
-    /// The node's CPUs that the process may use. Threads are bound to them unless the topology is synthetic.
+    /// The node's CPUs that the process may use. Threads are bound to these CPUs unless the
+    /// topology is synthetic.
     pub cpus: CpuSet,
     /// The node's number in the system; `None`: the node has no memory that can be asked for.
     pub memory: Option<usize>,
@@ -61,7 +64,8 @@ pub struct Node {
     pub ps: Ps,
     idle_ps: [AtomicU64; MAX / 64],
     idle_ms: Locked<Vec<MRef>>,
-    /// Descriptors without a stack. This pool owns the memory of all descriptors that the node has made.
+    /// Descriptors without a stack. This pool owns the memory of all descriptors that the node has
+    /// made.
     pub gs: Pool<G>,
     /// Descriptors with a warm stack of the default size. They come from `gs` of any node.
     pub gs_with_stack: Pool<G>,
@@ -148,7 +152,8 @@ impl Node {
         }
     }
 
-    /// Puts a task into the queue of its priority. Gives it back if the node has no P's that would take it.
+    /// Puts a task into the queue of its priority. Gives the task back if the node has no P's that
+    /// would take it.
     pub fn push(&self, task: Task, priority: i8) -> Result<(), Task> {
         self.queue(priority).try_push(task)
     }
@@ -164,7 +169,8 @@ impl Node {
         to.runq.push_batch(left);
     }
 
-    /// Puts a task into the queue of tasks that were spawned for this node. Gives it back if the node has no P's.
+    /// Puts a task into the queue of tasks that were spawned for this node. Gives the task back if
+    /// the node has no P's.
     pub fn place(&self, task: Task) -> Result<(), Task> {
         if self.placed.is_empty() {
             self.placed_at.store(time::now(), Ordering::Relaxed);
@@ -178,8 +184,8 @@ impl Node {
         self.placed.len()
     }
 
-    /// For the node's own P's: takes the oldest task that was spawned for this node. One at a time, because any node
-    /// can steal a goroutine from a P's queues.
+    /// For the node's own P's: takes the oldest task that was spawned for this node. One task at a
+    /// time, because any node can steal a goroutine from a P's queues.
     #[must_use]
     pub fn take_placed(&self) -> Option<Task> {
         let task = self.placed.pop()?;
@@ -187,14 +193,15 @@ impl Node {
         Some(task)
     }
 
-    /// For a P of another node: takes the oldest task that was spawned for this node, if it is due (see `placed_due`).
+    /// For a P of another node: takes the oldest task that was spawned for this node, if the task
+    /// is due (see `placed_due`).
     #[must_use]
     pub fn steal_placed(&self, theft: i64) -> Option<Task> {
         if self.placed_due(theft) > time::now() { None } else { self.placed.pop() }
     }
 
-    /// When other nodes may take a task that was spawned for this node, in ns: once this node has taken none for
-    /// `theft` ns, which is what the theft costs. `i64::MAX`: no task waits.
+    /// When other nodes may take a task that was spawned for this node, in ns: once this node has
+    /// taken no task for `theft` ns, the cost of a theft. `i64::MAX`: no task waits.
     pub fn placed_due(&self, theft: i64) -> i64 {
         if self.placed.is_empty() {
             return i64::MAX;
@@ -203,13 +210,14 @@ impl Node {
         self.placed_at.load(Ordering::Relaxed) + waits
     }
 
-    /// Whether a P of the node has been given to a thread that doesn't run yet, and that will look here first.
+    /// Whether a P of the node has been given to a thread that doesn't run yet. That thread will
+    /// look here first.
     fn has_waking_p(&self) -> bool {
         let mut ps = (0..self.ps.len()).map(|i| self.ps.get(i));
         ps.any(|p| p.status() == PStatus::Idle && !self.is_idle_p(p))
     }
 
-    /// The word of the set of idle P's that has the P's bit, and the bit.
+    /// The word in the set of idle P's that has the P's bit, and the bit.
     fn idle_bit(&self, p: PRef) -> (&AtomicU64, u64) {
         (&self.idle_ps[p.id as usize / 64], 1 << (p.id % 64))
     }
@@ -227,7 +235,8 @@ impl Node {
         word.fetch_or(bit, Ordering::Release);
     }
 
-    /// Takes this P out of the set of idle P's. False: it isn't there, or another thread took it.
+    /// Takes this P out of the set of idle P's. False: the P isn't there, or another thread took
+    /// it.
     #[must_use]
     pub fn take_idle_p(&self, p: PRef) -> bool {
         let (word, bit) = self.idle_bit(p);
@@ -259,14 +268,15 @@ impl Node {
         self.idle_ms.with(f)
     }
 
-    /// Makes room in the pool for `count` M's, so that no thread allocates with the pool's lock held, which might have
-    /// to wait for a fork. False: there is no memory.
+    /// Makes room in the pool for `count` M's, so that no thread allocates with the pool's lock
+    /// held: allocating may have to wait for a fork. False: there is no memory.
     #[must_use]
     pub fn reserve_idle_ms(&self, count: usize) -> bool {
         self.idle_ms(|list| heap::reserve(list, count.saturating_sub(list.len())))
     }
 
-    /// Adds an M to the pool. Watchers are taken last, because another M would have to take their post.
+    /// Adds an M to the pool. Watchers are taken out last, because another M must then take their
+    /// post.
     pub fn add_idle_m(&self, m: MRef, is_watcher: bool) {
         self.idle_ms(|list| {
             if is_watcher {
@@ -278,7 +288,7 @@ impl Node {
         });
     }
 
-    /// [`Node::take_idle_m`], called by the M itself, which is between afterwards.
+    /// [`Node::take_idle_m`] for the M itself, which is between afterwards (`M::set_between`).
     #[must_use]
     pub fn leave_idle_ms(&self, m: MRef) -> bool {
         self.idle_ms(|list| take_last(list, |x| x == m).inspect(|m| m.set_between(true)).is_some())
@@ -298,12 +308,12 @@ impl Node {
     /// Takes the M that went idle last.
     #[must_use]
     pub fn pop_idle_m(&self) -> Option<MRef> {
-        // An M of an attached thread passes most of what it finds to other M's, so it comes last.
+        // The M's of attached threads come last: they pass most tasks that they find to other M's.
         let fits = |m: MRef| !m.is_attached();
         self.pop_idle_m_that(fits).or_else(|| self.idle_ms(Vec::pop))
     }
 
-    /// Of the M's that fit, takes the M that went idle last.
+    /// Takes the M that went idle last among those that fit.
     #[must_use]
     pub fn pop_idle_m_that(&self, fits: impl Fn(MRef) -> bool) -> Option<MRef> {
         self.idle_ms(|list| take_last(list, fits))

@@ -1,4 +1,4 @@
-//! P: the right to run goroutines, and all that running them needs.
+//! P: the right to run goroutines, with all that running them needs.
 
 use super::g::G;
 use super::m::{M, MRef};
@@ -19,33 +19,35 @@ use core::sync::atomic::{
     AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering,
 };
 
-/// What a P is, and so who owns it.
+/// The state of a P, and so its owner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum PStatus {
-    /// No owner: it is in its node's set of idle P's, or its last owner is about to put it there.
+    /// No owner: the P is in its node's set of idle P's, or its last owner is about to put it
+    /// there.
     Idle = 0,
-    /// The M that runs it ([`P::runner`]).
+    /// Owned by the M that runs the P ([`P::runner`]).
     Running = 1,
-    /// No owner: the M that began a system call with it may take it back, and so may any thread.
+    /// No owner: the M that began a system call with the P may take it back, and any thread may
+    /// take it.
     Syscall = 2,
-    /// The stopper of the world.
+    /// Owned by the stopper of the world.
     Stopped = 3,
-    /// No owner: its number is GOMAXPROCS or more, and its queues are closed.
+    /// No owner: the P's number is GOMAXPROCS or more, and its queues are closed.
     Dead = 4,
 }
 
-/// A status and, in a status that has one, an M: the M that runs the P, or that began the system call. They share one
-/// word, so a thread that compares and swaps it knows both: the status alone comes back when the P has passed from one
-/// M's call to another's.
+/// A P's status and, if `Running` or `Syscall`, an M: the M that runs the P or began the call. One
+/// word for both, so a compare-and-swap decides about both: the status alone is the old one again
+/// when the P has passed from one M's call to another's.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Owner(usize);
 
 impl Owner {
-    /// The bits of the word that hold the status; an M's address leaves them free.
+    /// The bits that hold the status; an M's address leaves them free.
     const STATUS: usize = 7;
 
-    /// Of a status without an M.
+    /// The word of a status without an M.
     #[inline(always)]
     const fn none(status: PStatus) -> Owner {
         Owner(status as usize)
@@ -70,21 +72,23 @@ impl Owner {
 
 const _: () = assert!(align_of::<M>() > Owner::STATUS, "the status fits below an M's address");
 
-/// An [`Owner`] that threads exchange. Each method but `load` is a step of the protocol in `types/README.md`.
+/// An [`Owner`] that threads exchange. Each method but `load` is a step of the protocol in
+/// `README.md`.
 struct AtomicOwner(AtomicUsize);
 
 impl AtomicOwner {
-    /// Acquire: pairs with the Release of the owner that has left the P, so a caller that finds it `Stopped` sees what
-    /// was done with it.
+    /// Acquire: pairs with the Release of the owner that has left the P, so a caller that finds
+    /// `Stopped` sees what was done with the P.
     #[inline(always)]
     fn load(&self) -> Owner {
         Owner(self.0.load(Ordering::Acquire))
     }
 
-    /// The owner passes the P on. Release: pairs with the Acquire of the thread that takes it next.
+    /// For the owner: passes the P on. Release: pairs with the Acquire of the thread that takes the
+    /// P next.
     #[inline(always)]
     fn pass_on(&self, from: &[PStatus], to: Owner) {
-        // Relaxed: the owner sees what it has written, or what it took the P from.
+        // Relaxed: the owner sees the word that it has written, or from which it took the P.
         let now = Owner(self.0.load(Ordering::Relaxed)).status();
         if !from.contains(&now) {
             wrong_owner(now, to.status());
@@ -92,8 +96,8 @@ impl AtomicOwner {
         self.0.store(to.0, Ordering::Release);
     }
 
-    /// Another thread takes the P. Acquire and Release: the queues and caches go along with the ownership. SeqCst: see
-    /// `M::is_wanted_back`.
+    /// For another thread: takes the P. Acquire and Release: the queues and caches go along with
+    /// the ownership. SeqCst: see `M::is_wanted_back`.
     #[inline(always)]
     #[must_use]
     fn take(&self, from: Owner, to: Owner) -> bool {
@@ -101,8 +105,8 @@ impl AtomicOwner {
     }
 }
 
-/// A P is about to change its owner from a state in which it can't: two threads believe that they own it. Going on
-/// would run a goroutine twice, or lose a goroutine.
+/// Panics because a P would change its owner from a state in which it can't: two threads believe
+/// that they own the P. Going on would run a goroutine twice, or lose a goroutine.
 #[cold]
 #[inline(never)]
 fn wrong_owner(now: PStatus, to: PStatus) -> ! {
@@ -112,22 +116,25 @@ fn wrong_owner(now: PStatus, to: PStatus) -> ! {
 /// See the module. `Cell`s belong to the M that holds the P, or to the stopper of the world.
 #[repr(C, align(128))]
 pub struct P {
-    /// The goroutine that the running goroutine made ready last: it runs next
-    /// and inherits the time slice. Thieves take it as a last resort.
+    /// The goroutine that the running goroutine made ready last. It runs next and inherits the time
+    /// slice. Thieves take it as a last resort.
     pub runnext: AtomicUsize,
-    /// What the M that runs the P is asked for: bits of [`attention`](super::attention).
+    /// Requests to the M that runs the P: bits of [`attention`](super::attention).
     pub attention: AtomicU32,
-    /// Counts scheduling decisions; sysmon checks whether it moves.
+    /// Counts scheduling decisions; sysmon checks whether the count moves.
     pub tick: AtomicU32,
-    /// The tick of the next unusual decision (`order::is_unusual`): something besides the queues may be due then.
+    /// The tick of the next unusual decision (`order::is_unusual`), at which something besides the
+    /// queues may be due.
     pub unusual_at: AtomicU32,
-    /// Counts the decisions that took `runnext`: such a goroutine runs in its predecessor's turn. See [`P::turn`].
+    /// Counts the decisions that took `runnext`: a goroutine from there runs in its predecessor's
+    /// turn. See [`P::turn`].
     pub inherited: AtomicU32,
-    /// Until this tick the P counts as quick: see [`P::keeps_its_few`].
+    /// The tick up to which the P counts as quick: see [`P::keeps_its_few`].
     quick_until: AtomicU32,
-    /// GOMAXPROCS is 1: no thieves.
+    /// Whether GOMAXPROCS is 1: then there are no thieves.
     pub alone: Cell<bool>,
-    /// Whether the owner tells other M's of private work later, and if so, whether there was any: see [`P::tell_later`].
+    /// `Some` while the owner puts off telling other M's of private work: whether there was any.
+    /// See [`P::tell_later`].
     tells_later: Cell<Option<bool>>,
     pub id: u16,
     pub node: u16,
@@ -135,26 +142,26 @@ pub struct P {
     of_node: *const Node,
     /// `migrate` of `GOSCHED_DEBUG`.
     pub migrates: bool,
-    /// A goroutine that is made ready here needs more than a push: the P migrates, or measures how long the goroutine
-    /// waits to run.
+    /// Whether a goroutine that is made ready here needs more than a push, because `migrates` is
+    /// set or [`P::measure_next`] was called.
     pub is_careful: Cell<bool>,
     /// The kind of the stacks in `free_gs`.
     pub stack_kind: StackKind,
     owner: AtomicOwner,
-    /// Counts system calls; sysmon checks whether it moves.
+    /// Counts system calls; sysmon checks whether the count moves.
     pub syscall_tick: AtomicU32,
     pub loan: Loan,
     pub poll: Poll,
     pub pace: Pace,
-    /// Goroutines spawned and ended here. The second is changed by [`P::count_end`].
+    /// Count the goroutines spawned and ended here. [`P::count_end`] changes `ended`.
     pub created: AtomicU64,
     pub ended: AtomicU64,
 
-    /// "I do this work myself": LIFO, one producer.
+    /// Work that the P does itself: LIFO, one producer.
     pub private: Ring,
-    /// "I share this work": FIFO; what yields, and what the inbox brings.
+    /// Work that the P shares: FIFO; goroutines that yield, and tasks from the inbox.
     pub shared: Ring,
-    /// Many producers: what other threads make ready for this P.
+    /// Tasks that other threads make ready for this P: FIFO, many producers.
     pub inbox: Fifo,
 
     /// Descriptors with a warm stack of the default size.
@@ -163,24 +170,25 @@ pub struct P {
     /// The ids for goroutines that begin here: the next id, and the end of the range (exclusive).
     pub ids: Cell<(u64, u64)>,
     pub timers: Timers,
-    /// The P's owner fires timers, of this P or another: no thread forks meanwhile (`core::timers::Firing`).
+    /// Whether the P's owner fires timers, of this P or another: no thread forks meanwhile
+    /// (`timers::Firing`).
     pub fires: AtomicBool,
 
-    /// The tick and the count of system calls at `seen_at` (ns). While both are unchanged, one goroutine has run since
-    /// then, and made no system call.
+    /// `tick` and `syscall_tick` at `seen_at` (ns). While both are unchanged, one goroutine has run
+    /// since `seen_at`, and made no system call.
     seen_tick: AtomicU32,
     seen_syscall_tick: AtomicU32,
-    /// The P whose events this P serves at its next decision on g0, as its number plus 1; 0: none. Written by the thread
-    /// that takes this P for such an event: see `events::take_to_serve`.
+    /// The number plus 1 of the P whose events this P serves at its next decision on g0; 0: none.
+    /// Written by the thread that takes this P for such an event (`events::take_to_serve`).
     pub serves: AtomicU32,
     seen_at: AtomicI64,
     /// When the P was taken from a goroutine that computed, in ns; 0: such a goroutine has been given the P since.
     pub taken_at: AtomicI64,
-    /// The tick of the next decision, if until then a goroutine of an event waits behind a preempted goroutine: see
-    /// [`P::event_waits`].
+    /// The tick of the next decision, if a goroutine of an event waits until then behind a
+    /// preempted goroutine: see [`P::event_waits`].
     event_waits_at: AtomicU32,
-    /// For how long other goroutines had the P before the preempted goroutine that ran here last, in ns; at most a time
-    /// slice.
+    /// How long others had the P before the preempted goroutine that ran here last, in ns; at most
+    /// a time slice.
     pub others_had: AtomicI64,
 
     /// The M that held the P last. seed: N3
@@ -189,41 +197,43 @@ pub struct P {
     pub gang: Column,
 }
 
-// SAFETY: a `Cell` is used only by the P's owner, which the status names (`PStatus`), and each change of the owner is a
-// Release that pairs with an Acquire (`AtomicOwner`). All other fields are atomic, or locked, or never change.
+// SAFETY: a `Cell` is used only by the P's owner, which the status names (`PStatus`), and each
+// change of the owner is a Release that pairs with an Acquire (`AtomicOwner`). All other fields are
+// atomic, or locked, or never change.
 unsafe impl Sync for P {}
 
-/// How fast the owner of a P makes scheduling decisions, and what it knows of the current turn and of events. Only
-/// the owner uses it.
+/// How fast the owner of a P makes scheduling decisions, and what it knows of the current turn and
+/// of events. Only the owner uses these fields.
 #[derive(Default)]
 pub struct Pace {
-    /// When the clock was last read, in ns, and the tick then.
+    /// The time (ns) and the tick of the last reading of the clock.
     at: Cell<i64>,
     tick: Cell<u32>,
-    /// The clock is read after this number of decisions, 1 to [`CLOCK`].
+    /// The number of decisions between two readings of the clock, 1 to [`CLOCK`].
     every: Cell<u32>,
-    /// A timer was due when the clock was last read.
+    /// Whether a timer was due at the last reading of the clock.
     was_due: Cell<bool>,
-    /// A timer was due at each of the last two readings.
+    /// Whether a timer was due at each of the last two readings.
     is_behind: Cell<bool>,
-    /// How many goroutines timers and files have made ready here, or came by the inbox, less the decisions made for
-    /// these since.
+    /// How many goroutines timers, files and the inbox have brought, less the decisions made for
+    /// them since.
     pub events: Cell<usize>,
     /// The turn (see [`P::turn`]) that the owner last saw, and when it first saw that turn, in ns.
     pub turn: Cell<u32>,
     pub turn_seen_at: Cell<i64>,
-    /// Whether the turn was over when the owner last read the clock to find that out; the tick and the time (ns) of that
-    /// reading; the tick from which on the owner reads the clock again.
+    /// Whether the turn was over when the owner last read the clock to find that out; the tick and
+    /// the time (ns) of that reading; the tick of the next such reading.
     pub turn_is_over: Cell<bool>,
     pub looked_tick: Cell<u32>,
     pub looked_at: Cell<i64>,
     pub look_tick: Cell<u32>,
-    /// Since when the other queues wait for goroutines that hand over, in ns; 0: not since they were served last.
+    /// Since when the other queues wait behind goroutines that hand over to each other, in ns; 0:
+    /// served since the owner last looked.
     pub others_wait_since: Cell<i64>,
     /// The turn in which the other queues were last served.
     pub others_turn: Cell<u32>,
-    /// When a goroutine that had waited in the handler of the preemption signal last got the P in turn, in ns; 0:
-    /// `others_until` was set since. Until `others_until` (ns) the other goroutines have the P.
+    /// When a preempted goroutine last got the P in turn, in ns; 0: `others_until` was set since.
+    /// The others have the P until `others_until` (ns).
     pub preempted_since: Cell<i64>,
     pub others_until: Cell<i64>,
     /// See [`P::measure_next`].
@@ -231,18 +241,18 @@ pub struct Pace {
     measures_from: Cell<i64>,
 }
 
-/// A P with timers reads the clock once in this number of decisions at least.
+/// The most decisions that a P with timers makes between two readings of the clock.
 const CLOCK: u32 = 16;
-/// How long a P with timers aims to go without reading the clock, in ns, within 1 and `CLOCK` decisions.
+/// The time between two readings of the clock that a P with timers aims for, in ns.
 const CLOCK_GAP: i64 = 1_600;
 
 impl Pace {
-    /// After how many decisions the clock is read again.
+    /// The number of decisions until the clock is read again.
     pub fn every(&self) -> u32 {
         self.every.get().clamp(1, CLOCK)
     }
 
-    /// The clock was read with this decision. `is_due`: a timer is due.
+    /// Notes that the clock was read with this decision. `is_due`: a timer is due.
     pub fn note(&self, tick: u32, now: i64, is_due: bool) {
         let decisions = i64::from(tick.wrapping_sub(self.tick.replace(tick)));
         if decisions == 0 {
@@ -250,8 +260,8 @@ impl Pace {
         }
         let took = now - self.at.replace(now);
         let was_due = self.was_due.replace(is_due);
-        // If timers were due at two readings in a row, the P is behind with its timers: it catches up sooner if it
-        // fires many at once.
+        // A P with timers due at two readings in a row is behind, and catches up sooner if it fires
+        // many timers at once.
         self.is_behind.set(is_due && was_due);
         self.every.set(match self.is_behind.get() {
             true => CLOCK,
@@ -259,17 +269,18 @@ impl Pace {
         });
     }
 
-    /// Sets how many goroutines events have made ready. While timers are due at every reading the number stays 0, so
-    /// these goroutines don't go before all others.
+    /// Sets `events`, to 0 while the P is behind with its timers: their goroutines must not go
+    /// before all others then.
     pub fn set_events(&self, events: usize) {
         self.events.set(if self.is_behind.get() { 0 } else { events });
     }
 }
 
-/// Counters of one P. The owner writes them, any thread may read them.
+/// Counters of one P. The owner writes them; any thread may read them.
 #[derive(Default)]
 pub struct PStats {
-    /// Goroutines that this P stole: from P's of its node, from global queues of other nodes, from P's of other nodes.
+    /// Goroutines that this P stole: from P's of its node, from global queues of other nodes, from
+    /// P's of other nodes.
     pub steals_near: AtomicU64,
     pub steals_remote_queue: AtomicU64,
     pub steals_remote_p: AtomicU64,
@@ -279,22 +290,23 @@ pub struct PStats {
     /// Goroutines whose stack was moved to this node, and the pages of these stacks.
     pub migrations: AtomicU64,
     pub pages_moved: AtomicU64,
-    /// How long goroutines that were ready waited to run here: see [`wait_class`].
+    /// How long ready goroutines waited to run here, by class: see [`wait_class`].
     pub run_waits: [AtomicU64; RUN_WAITS],
 }
 
 /// The number of classes of `PStats::run_waits`.
 pub const RUN_WAITS: usize = 20;
 
-/// The class of a wait in ns: 0 for less than 1 us, i for less than 2^i us; the last for all that is longer.
+/// The class of a wait in ns: 0 for less than 1 us, i for less than 2^i us; the last for all that
+/// is longer.
 fn wait_class(ns: i64) -> usize {
     let us = (ns.max(0) / 1000) as u64;
     ((u64::BITS - us.leading_zeros()) as usize).min(RUN_WAITS - 1)
 }
 
-/// A quick P keeps its private goroutines from thieves if it has at most this number of them.
+/// The most private goroutines that a quick P keeps from thieves.
 const FEW: usize = 8;
-/// A P that was seen to be quick counts as quick for this number of decisions.
+/// The number of decisions for which a P counts as quick once it was seen to be quick.
 const QUICK: u32 = 4096;
 
 /// Adds to a counter that only the caller writes.
@@ -359,18 +371,18 @@ impl P {
     fn is_quick(&self) -> bool {
         let tick = self.tick.load(Ordering::Relaxed);
         let left = self.quick_until.load(Ordering::Relaxed).wrapping_sub(tick);
-        // `left` is neither 0 nor wrapped. A P that is asked for something, or has a gang's turn, may make its decisions
-        // on g0.
+        // `left` must be neither 0 nor wrapped. A P with a request or a gang's turn may make its
+        // decisions on g0, and so isn't quick.
         left.wrapping_sub(1) < QUICK && self.attention.load(Ordering::Relaxed) == 0
     }
 
-    /// A thread that has watched the P says whether it is quick.
+    /// Sets whether the P is quick, for a thread that has watched the P.
     pub fn set_quick(&self, is: bool) {
         let tick = self.tick.load(Ordering::Relaxed);
         self.quick_until.store(tick.wrapping_add(if is { QUICK } else { 0 }), Ordering::Relaxed);
     }
 
-    /// Whether its private work is at most a few goroutines, all of which have run before.
+    /// Whether the private work is at most `FEW` goroutines, all of which have run before.
     pub fn has_few_goroutines(&self) -> bool {
         let n = self.private.len();
         n <= FEW && (0..n as u32).all(|i| self.oldest_has_run(i))
@@ -378,32 +390,34 @@ impl P {
 
     /// Whether the `n`th oldest task of the private queue is a goroutine that has run before.
     pub fn oldest_has_run(&self, n: u32) -> bool {
-        // SAFETY: the word is 0 or a task. The task may have left the ring already, but its memory stays mapped.
+        // SAFETY: the word is 0 or a task. The task may have left the ring already, but its memory
+        // stays mapped.
         let task = unsafe { Task::from_word(self.private.oldest(n)) };
         task.is_some_and(|task| task.has_run())
     }
 
-    /// Whether thieves leave the P its private work: a few goroutines, to which the P gets
-    /// sooner than a thief would, and whose data is in its caches.
+    /// Whether thieves leave the P its private work: a few goroutines, which the P runs sooner than
+    /// a thief would, and whose data is in its caches.
     pub fn keeps_its_few(&self) -> bool {
         self.is_quick() && self.status() == PStatus::Running && self.has_few_goroutines()
     }
 
-    /// Owner: whether no M must be woken for a task that is about to be added to the P's private work.
+    /// For the owner: whether no M need be woken for a task that is about to join the private work.
     #[inline(always)]
     pub fn keeps(&self, task: &Task) -> bool {
         self.is_quick() && task.has_run() && self.private.len() < FEW
     }
 
-    /// Owner, on g0: runs `f`, during which no M is woken for what is added to the private work. The second result:
-    /// whether an M would have been woken, so that the caller has to see to it.
+    /// For the owner, on g0: runs `f`, during which no M is woken for private work. The second
+    /// result: whether an M would have been woken, which the caller must see to.
     pub fn tell_later<R>(&self, f: impl FnOnce() -> R) -> (R, bool) {
         self.tells_later.set(Some(false));
         let result = f();
         (result, self.tells_later.take() == Some(true))
     }
 
-    /// Owner: whether no M is woken now for a task that has just been added to the private work. Notes that there was one.
+    /// For the owner, which has added private work: whether [`P::tell_later`] is under way, so that
+    /// no M is woken now. Notes that there was such work.
     pub fn is_to_tell_later(&self) -> bool {
         let is = self.tells_later.get().is_some();
         if is {
@@ -412,19 +426,20 @@ impl P {
         is
     }
 
-    /// Counts turns. A goroutine from `runnext` runs in its predecessor's turn, so it doesn't change the count.
+    /// The number of the current turn. A goroutine from `runnext` runs in its predecessor's turn,
+    /// and doesn't change the number.
     #[inline(always)]
     pub fn turn(&self) -> u32 {
         self.tick.load(Ordering::Relaxed).wrapping_sub(self.inherited.load(Ordering::Relaxed))
     }
 
-    /// The goroutine that is on the P now was seen there at this time (ns).
+    /// Notes that the goroutine on the P now was seen there at this time (ns).
     pub fn seen_at(&self, now: i64) {
         self.seen_at.store(now, Ordering::Relaxed);
         let calls = self.syscall_tick.load(Ordering::Relaxed);
         self.seen_syscall_tick.store(calls, Ordering::Relaxed);
-        // Release: pairs with the Acquire in `stands_since`, so that a thread that reads the tick reads its time, or a
-        // later time.
+        // Release: pairs with the Acquire in `stands_since`, so a thread that reads this tick reads
+        // its time, or a later time.
         self.seen_tick.store(self.tick.load(Ordering::Relaxed), Ordering::Release);
     }
 
@@ -433,7 +448,8 @@ impl P {
         self.taken_at.store(now, Ordering::Relaxed);
     }
 
-    /// Since when one goroutine is known to run on the P without a system call, in ns; `i64::MAX`: not known.
+    /// Since when one goroutine is known to run on the P without a system call, in ns; `i64::MAX`:
+    /// not known.
     pub fn stands_since(&self) -> i64 {
         let seen = self.seen_tick.load(Ordering::Acquire);
         let stands = seen == self.tick.load(Ordering::Relaxed)
@@ -442,8 +458,8 @@ impl P {
         if stands { self.seen_at.load(Ordering::Relaxed) } else { i64::MAX }
     }
 
-    /// When the next event comes for which the goroutine on the P is preempted, in ns: 0 if the event waits already,
-    /// `i64::MAX` if none is known.
+    /// When the next event comes for which the goroutine on the P is to be preempted, in ns; 0: an
+    /// event waits already; `i64::MAX`: none is known.
     pub fn next_event(&self) -> i64 {
         let waits = !self.inbox.is_empty() || self.event_waits();
         if waits { 0 } else { self.timers.next() }
@@ -455,7 +471,7 @@ impl P {
             == self.tick.load(Ordering::Relaxed).wrapping_add(1)
     }
 
-    /// [`P::event_waits`] until the next decision.
+    /// Makes [`P::event_waits`] true until the next decision.
     pub fn let_event_wait(&self) {
         let tick = self.tick.load(Ordering::Relaxed);
         self.event_waits_at.store(tick.wrapping_add(1), Ordering::Relaxed);
@@ -467,29 +483,31 @@ impl P {
         self.seen_syscall_tick.load(Ordering::Relaxed) != calls
     }
 
-    /// The next goroutine that is made ready here is measured until it runs: from `ready_at` (ns) on, or from that
-    /// moment on if `ready_at` is 0. Only the owner may call this.
+    /// For the owner: measures how long the next goroutine that is made ready here waits to run,
+    /// from `ready_at` (ns; 0: from that moment) on.
     pub fn measure_next(&self, ready_at: i64) {
         self.pace.measures_from.set(ready_at);
         self.pace.measures.set(true);
         self.is_careful.set(true);
     }
 
-    /// Ends what [`P::measure_next`] began. True: a goroutine is to be measured, from the time given on.
+    /// Undoes [`P::measure_next`]. `Some`: a goroutine is to be measured, from this time (ns; 0:
+    /// now) on.
     pub fn stop_measuring(&self) -> Option<i64> {
         self.is_careful.set(self.migrates);
         self.pace.measures.take().then(|| self.pace.measures_from.get())
     }
 
-    /// Owner: a goroutine has ended here.
+    /// For the owner: counts a goroutine that has ended here.
     #[inline(always)]
     pub fn count_end(&self) {
-        // Release: pairs with the Acquire in `Runtime::goroutines`: a thread that counts this end also counts the
-        // goroutines that were spawned before, on any P.
+        // Release: pairs with the Acquire in `Runtime::goroutines`: a thread that counts this end
+        // also counts the goroutines that were spawned before, on any P.
         self.ended.store(self.ended.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
     }
 
-    /// A goroutine that is [`flags::TIMED`](super::g::flags::TIMED) runs here now. Only the owner may call this.
+    /// For the owner: counts the wait of a [`flags::TIMED`](super::g::flags::TIMED) goroutine,
+    /// which runs here now.
     #[cold]
     pub fn note_wait(&self, g: super::g::GRef) {
         g.set_flag(super::g::flags::TIMED, false);
@@ -505,74 +523,77 @@ impl P {
             || self.runnext.load(Ordering::Relaxed) != 0
     }
 
-    /// How many tasks wait here to run; may be old when it is read.
+    /// How many tasks wait here to run; may be out of date.
     pub fn queued(&self) -> usize {
         let next = usize::from(self.runnext.load(Ordering::Relaxed) != 0);
         self.private.len() + self.shared.len() + self.inbox.len() + next
     }
 
-    /// Its status now. Only the owner can rely on it a moment later.
+    /// The present status. Only the owner can rely on it a moment later.
     #[inline(always)]
     pub fn status(&self) -> PStatus {
         self.owner.load().status()
     }
 
-    /// Its M gives it up, the world starts again, or it is new.
+    /// To `Idle`; from `Running` (released), `Stopped` (the world goes on) or `Dead` (new).
     #[inline(always)]
     pub fn become_idle(&self) {
         use PStatus::{Dead, Idle, Running, Stopped};
         self.owner.pass_on(&[Running, Stopped, Dead], Owner::none(Idle));
     }
 
-    /// An M has taken it out of the idle set, or gets it from the stopper of the world.
+    /// To `Running`; from `Idle` (taken out of the idle set) or `Stopped` (given by the stopper).
     #[inline(always)]
     pub fn become_running(&self, m: MRef) {
         use PStatus::{Idle, Running, Stopped};
         self.owner.pass_on(&[Idle, Stopped], Owner::m(Running, m));
     }
 
-    /// Its M begins a system call. From now on any thread may take the P: [`P::take_from_call`], [`P::take_back`].
+    /// To `Syscall`; from `Running`. From now on any thread may take the P: [`P::take_from_call`],
+    /// [`P::take_back`].
     #[inline(always)]
     pub fn leave_to_call(&self, m: MRef) {
         use PStatus::{Running, Syscall};
         self.owner.pass_on(&[Running], Owner::m(Syscall, m));
     }
 
-    /// It becomes the property of the stopper of the world: taken out of the idle set, given up by its M, or new.
+    /// To `Stopped`; from `Idle` (taken out of the idle set), `Running` (given up by its M) or
+    /// `Dead` (new).
     #[inline(always)]
     pub fn become_stopped(&self) {
         use PStatus::{Dead, Idle, Running, Stopped};
         self.owner.pass_on(&[Idle, Running, Dead], Owner::none(Stopped));
     }
 
-    /// GOMAXPROCS has become smaller. The P was stopped, or is the stopper's own: the stopper empties its P while it
-    /// runs it, and gives it up after that.
+    /// To `Dead`, because GOMAXPROCS is smaller now; from `Stopped`, or, for the stopper's own P,
+    /// from `Running` (emptied) and then `Idle` (released).
     pub fn become_dead(&self) {
         use PStatus::{Dead, Idle, Running, Stopped};
         self.owner.pass_on(&[Stopped, Running, Idle], Owner::none(Dead));
     }
 
-    /// The caller has taken the P from an M that is outside: the P is the caller's, to hand off (`Idle`) or because
-    /// the caller stops the world (`Stopped`).
+    /// From `Running` to `Idle` (the caller hands the P off) or `Stopped` (the caller stops the
+    /// world). The caller has taken the P from an M outside.
     pub fn leave_m(&self, to: PStatus) {
         debug_assert!(matches!(to, PStatus::Idle | PStatus::Stopped));
         self.owner.pass_on(&[PStatus::Running], Owner::none(to));
     }
 
-    /// Its owner passes it to another M, which runs it then.
+    /// From `Running` to `Running` by another M. Only the owner may call this.
     pub fn pass_to(&self, m: MRef) {
         self.owner.pass_on(&[PStatus::Running], Owner::m(PStatus::Running, m));
     }
 
-    /// Takes a P that its M has left for a system call, as [`P::leave_m`] does; false: it isn't in one any more.
+    /// From `Syscall` to `Idle` or `Stopped`, as [`P::leave_m`]. False: the P is in no call any
+    /// more.
     #[must_use]
     pub fn take_from_call(&self, to: PStatus) -> bool {
         debug_assert!(matches!(to, PStatus::Idle | PStatus::Stopped));
         self.change_call(Owner::none(to))
     }
 
-    /// The M, which is back from its system call, takes the P that it left then. If the P has
-    /// passed to a call of another M meanwhile any M may take it, and this M does.
+    /// From `Syscall` to `Running`, for an M that is back from the call to which it left the P. The
+    /// P may have passed to a call of another M meanwhile: then any M may take it, and this M does.
     #[inline(always)]
     #[must_use]
     pub fn take_back(&self, m: MRef) -> bool {
@@ -583,23 +604,24 @@ impl P {
     #[cold]
     #[must_use]
     fn change_call(&self, to: Owner) -> bool {
-        // Relaxed: `take` fails if this is old.
+        // Relaxed: `take` fails if `now` is out of date.
         let now = Owner(self.owner.0.load(Ordering::Relaxed));
         now.status() == PStatus::Syscall && self.owner.take(now, to)
     }
 
-    /// Whether this M runs it.
+    /// Whether this M runs the P.
     #[must_use]
     pub fn is_run_by(&self, m: MRef) -> bool {
         self.owner.load() == Owner::m(PStatus::Running, m)
     }
 
-    /// The M that runs it, if one does.
+    /// The M that runs the P, if an M does.
     pub fn runner(&self) -> Option<MRef> {
         let owner = self.owner.load();
         let m = (owner.0 & !Owner::STATUS) as *const M;
         let runs = owner.status() == PStatus::Running && !m.is_null();
-        // SAFETY: `become_running` has put an M's address there, and M's stay mapped until shutdown.
+        // SAFETY: `become_running` has put an M's address there, and M's stay mapped until
+        // shutdown.
         runs.then(|| unsafe { MRef::from_ptr(m) })
     }
 }
@@ -626,7 +648,7 @@ impl PRef {
         self.0.as_ptr()
     }
 
-    /// The node that the P belongs to for good.
+    /// The node to which the P belongs for good.
     #[inline(always)]
     pub fn of_node(&self) -> &Node {
         // SAFETY: nodes stay mapped as long as P's do.
@@ -643,9 +665,10 @@ impl Deref for PRef {
     }
 }
 
-/// The P has its first timer, or a timer from another thread: its owner reads the clock with the next decision.
+/// Makes the P's owner read the clock with its next decision: the P has its first timer, or a timer
+/// from another thread.
 pub fn read_clock_next(p: PRef) {
     let tick = p.tick.load(Ordering::Relaxed);
-    // If the owner writes at the same time, it has just read the clock.
+    // An owner that writes at the same time has just read the clock.
     p.unusual_at.store(tick.wrapping_add(1), Ordering::Relaxed);
 }

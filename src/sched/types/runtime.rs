@@ -1,4 +1,5 @@
-//! The runtime: everything of which there is one from `gs_init` to `gs_shutdown`, and the look-ups in it.
+//! The runtime: what exists once from `gs_init` to `gs_shutdown`, and how to find a P, an M, a node
+//! or a descriptor in it.
 
 use super::g::{G, Status};
 use super::m::{self, M, MRef};
@@ -33,27 +34,27 @@ use core::sync::atomic::{
 };
 use core::{iter, ptr};
 
-/// The runtime; null: there is none.
+/// The runtime; null: there is no runtime.
 pub static RUNTIME: AtomicPtr<Runtime> = AtomicPtr::new(ptr::null_mut());
 
-/// The least [`Runtime::theft_time`], in ns; the most is [`LONGEST_THEFT`]. Waking a thread takes 16 to 27 us on the
-/// development machine, and the thread's cache misses afterwards take about as long. A busy or emulated machine takes
-/// far longer.
+/// The least [`Runtime::theft_time`], in ns; the most is [`LONGEST_THEFT`]. Waking a thread takes
+/// 16 to 27 us on the development machine, and the thread's cache misses afterwards about as long.
+/// Busy or emulated machines take far longer.
 pub const SHORTEST_THEFT: i64 = 50_000;
 
 /// Held while a runtime is made or ended.
 pub static LIFE: LongLock = LongLock::new();
 
-/// A runtime is being made or ended: plain threads wait until it is complete, or gone.
+/// Whether a runtime is being made or ended: plain threads wait until it is complete, or gone.
 pub static CHANGING: AtomicBool = AtomicBool::new(false);
 
-/// Plain threads that use the runtime right now.
+/// The plain threads that use the runtime right now.
 pub static GUESTS: Headcount = Headcount::new();
 
-/// Plain threads that wait until `CHANGING` is over.
+/// The plain threads that wait until `CHANGING` is over.
 pub static AT_THE_DOOR: Headcount = Headcount::new();
 
-/// How many runtimes there have been in this process and, before a fork, in its parents.
+/// The number of runtimes so far in this process and, before a fork, in its parents.
 pub static NUMBER: AtomicU32 = AtomicU32::new(0);
 
 /// Bits of [`Runtime::ends`].
@@ -64,9 +65,9 @@ pub mod ends {
     pub const ASIDE: u32 = 2;
 }
 
-/// See the module.
+/// The runtime: see the module.
 pub struct Runtime {
-    /// A number that no other runtime has.
+    /// This runtime's number, which no other runtime has.
     pub number: u32,
     pub topology: Topology,
     pub nodes: Vec<Node>,
@@ -74,7 +75,7 @@ pub struct Runtime {
     pub all_ps: Vec<AtomicPtr<P>>,
     /// GOMAXPROCS.
     pub procs: AtomicUsize,
-    /// How many P's of `all_ps` have been made. A P above GOMAXPROCS stays.
+    /// The number of P's in `all_ps` that have been made. A P above GOMAXPROCS stays.
     pub made_ps: AtomicUsize,
     pub idle: Idle,
     pub world: World,
@@ -85,53 +86,55 @@ pub struct Runtime {
     pub aside: Aside,
     pub gangs: Gangs,
     pub debug: Debug,
-    /// What gangs and hooks do at the points that the rooms below them offer.
+    /// The functions of gangs and hooks that the rooms below them call.
     pub points: &'static Points,
     /// The number of tasks that each of a P's rings holds.
     pub ring_capacity: usize,
-    /// The rounding modes that goroutines begin with.
+    /// The rounding modes with which goroutines begin.
     pub fp: FpControl,
     pub stack_class: SizeClass,
 
     pub ms: Locked<Ms>,
-    /// How many M's there are, borrowed threads included.
+    /// The number of M's, borrowed threads included.
     pub m_count: AtomicUsize,
-    /// How many M's have a thread of the library's own: `max_ms` limits these.
+    /// The number of M's with a thread of the library's own, which `max_ms` limits.
     pub own_ms: AtomicUsize,
-    /// How many M's are about to go to sleep or to take a P: see [`M::set_between`].
+    /// The number of M's that are about to go to sleep or to take a P: see [`M::set_between`].
     pub between: AtomicUsize,
     /// The threads that goroutines have locked.
     pub locked: Slots,
-    /// The largest number of threads of the library's own that run goroutines: `gs_set_max_threads`.
+    /// The largest number of threads of the library's own that run goroutines:
+    /// `gs_set_max_threads`.
     pub max_ms: AtomicUsize,
-    /// How often work had to wait because of the limit.
+    /// How often work had to wait because of `max_ms`.
     pub thread_limit_hits: AtomicU64,
-    /// A P waits for an M that sysmon is to make.
+    /// Whether a P waits for an M that sysmon is to make.
     pub ms_wanted: AtomicBool,
-    /// The last attempt to make a thread failed.
+    /// Whether the last attempt to make a thread failed.
     pub lacks_threads: AtomicBool,
-    /// How many threads are in `gs_run`, or attached.
+    /// The number of threads that are in `gs_run`, or attached.
     pub runners: AtomicUsize,
-    /// The runtime ends: its threads are to leave.
+    /// Whether the runtime ends: its threads must leave.
     pub exiting: AtomicBool,
     /// The time slice: how long a goroutine runs before others get their turn, in ns.
     pub slice: i64,
     /// The signal that asks a thread to give its P away; 0: none.
     pub preempt_signal: i32,
-    /// Cooperative mode: no thread takes a P from a goroutine that doesn't call the library.
+    /// Whether the mode is cooperative: no thread takes a P from a goroutine that doesn't call the
+    /// library.
     pub cooperative: bool,
-    /// The function that each of the library's own threads runs, with its M: `core::g0::thread_main`. That function
-    /// calls the code that starts threads, so this code can't import it and gets it here.
+    /// The function that each of the library's own threads runs, with its M: `g0::thread_main`.
+    /// That function calls the code that starts threads, so this code can't import it.
     pub thread_main: extern "C" fn(*mut c_void) -> *mut c_void,
     /// Held while a P is taken from an M: see [`preempt`](crate::sched::take::preempt).
     pub taking: LongLock,
-    /// The user was warned that threads, or stacks, are lacking. Each warning comes once.
+    /// Whether the user was warned that threads, or stacks, are lacking. Each warning comes once.
     pub warned_thread: AtomicBool,
     pub warned_stack: AtomicBool,
 
-    /// A goroutine that has returned from a system call may wait in a node's queue.
+    /// Whether a goroutine that is back from a system call may wait in a node's queue.
     pub back_from_call: AtomicBool,
-    /// How many goroutines threads without a P have spawned.
+    /// The number of goroutines spawned by threads without a P.
     pub created_without_p: AtomicU64,
     /// See [`Runtime::take_ids`].
     pub next_id: AtomicU64,
@@ -141,9 +144,9 @@ pub struct Runtime {
     pub next_root: AtomicUsize,
     /// See [`Runtime::theft_time`].
     pub theft_time: AtomicI64,
-    /// What waits for the end of a goroutine: bits of [`ends`].
+    /// Bits of [`ends`]: who waits for the end of a goroutine.
     pub ends: AtomicU32,
-    /// Changes when the last goroutine has ended: a shutdown sleeps on it.
+    /// The futex word on which a shutdown sleeps; changes when the last goroutine has ended.
     pub drained: AtomicU32,
 
     /// Whether an epoll instance has been made, and the lock for making one.
@@ -155,15 +158,15 @@ pub struct Runtime {
     pub watcher: AtomicPtr<M>,
     /// When the timer watcher wakes, in ns; `i64::MAX`: there is no timer watcher.
     pub watching_until: AtomicI64,
-    /// How late the kernel wakes M's that sleep to a deadline.
+    /// How late the kernel wakes M's that sleep until a deadline.
     pub oversleep: Oversleep,
     /// The copies of the C++ runtime.
     pub copies: cxx::Copies,
     /// The signal mask of the thread that made the runtime, for the child of a fork.
     pub host_mask: SignalMask,
-    /// Threads and memory are bound to nodes. seed: N1, N9
+    /// Whether threads and memory are bound to nodes. seed: N1, N9
     pub binds: bool,
-    /// So are threads that call `gs_run`.
+    /// Whether threads that call `gs_run` are bound to nodes, too.
     pub binds_runners: bool,
     /// The CPUs of the thread that made the runtime.
     pub host_cpus: CpuSet,
@@ -183,24 +186,26 @@ pub struct Ms {
     pub left: Vec<MRef>,
 }
 
-// SAFETY: the lists own the M's, and move with their lock. An M's fields are used by the threads that they name,
-// wherever the list's owner is.
+// SAFETY: the lists own the M's, and move with their lock. Each field of an M says which threads
+// may use it, wherever the list's owner is.
 unsafe impl Send for Ms {}
 
 /// The runtime. Panics if there is none.
 ///
-/// All code of the rooms runs on an M's thread, on a thread that the runtime joins before it ends (sysmon and its kin),
-/// or on a plain thread that has [`Guest`]. `lifecycle::init::shutdown` takes the runtime away only when no thread of the
-/// first two kinds is left, and no thread is inside. What the check doesn't find: another thread, which no count
-/// includes, asks while a shutdown runs, and uses the runtime when it has ended. Such a thread takes [`Guest`] or
-/// [`Visit`], and asks [`try_rt`] where it only looks whether there is a runtime.
+/// The code of the rooms runs on an M's thread, on a thread that the runtime joins before it ends
+/// (sysmon and its kin), or on a plain thread that has a [`Guest`]. `lifecycle::init::shutdown`
+/// frees the runtime only when no thread of the first two kinds is left, and no [`Guest`]. The
+/// check misses a thread that no count includes, and that uses the result after a shutdown has
+/// ended. Such a thread needs a [`Guest`] or a [`Visit`], or [`try_rt`] if it only asks whether
+/// there is a runtime.
 #[inline(always)]
 pub fn rt() -> &'static Runtime {
     let rt = RUNTIME.load(Ordering::Relaxed);
     if rt.is_null() {
         no_runtime();
     }
-    // SAFETY: the runtime lives until `shutdown`, which waits for all threads that use it.
+    // SAFETY: not null; the runtime lives until `shutdown`, which waits for all threads that use
+    // it.
     unsafe { &*rt }
 }
 
@@ -220,7 +225,7 @@ impl PRef {
     /// The runtime, without a check.
     #[inline(always)]
     pub fn rt(&self) -> &'static Runtime {
-        // SAFETY: P's are a runtime's, and stay mapped as long as it does.
+        // SAFETY: a P belongs to a runtime, which stays mapped as long as the P.
         unsafe { must_rt() }
     }
 }
@@ -238,24 +243,25 @@ pub fn try_rt() -> Option<&'static Runtime> {
     unsafe { RUNTIME.load(Ordering::Acquire).as_ref() }
 }
 
-/// Whether there is a runtime with this number.
+/// Whether the present runtime has this number.
 pub fn is_number(number: u32) -> bool {
     try_rt().is_some() && NUMBER.load(Ordering::Relaxed) == number
 }
 
-/// Proof that a plain thread is counted in [`GUESTS`]: while it exists the runtime doesn't end.
+/// Proof that a plain thread is counted in [`GUESTS`]: while this value exists the runtime doesn't
+/// end.
 pub struct Guest(Forks);
 
 impl Guest {
-    /// Takes up an `Guest` that was forgotten.
+    /// Recreates a `Guest` that was forgotten.
     ///
     /// # Safety
-    /// An `Guest` was forgotten, and this is called once for it.
+    /// A `Guest` was forgotten. One call for each forgotten `Guest`.
     pub unsafe fn again() -> Guest {
         Guest(GUESTS.forks())
     }
 
-    /// [`Guest::enter`] without making a runtime: `None` if there is none.
+    /// [`Guest::enter`] without making a runtime: `None` if there is no runtime.
     #[must_use]
     pub fn enter_if_there() -> Option<Guest> {
         loop {
@@ -268,9 +274,10 @@ impl Guest {
         }
     }
 
-    /// Waits while a runtime is being made or ended, and then enters, if there is a runtime. The waiting thread is not
-    /// inside meanwhile, and doesn't enter and leave in a loop: a shutdown waits until no thread is inside, and would
-    /// again and again meet a thread that has lost its CPU inside.
+    /// Waits while a runtime is being made or ended, and then enters if there is a runtime. The
+    /// waiting thread is not counted in [`GUESTS`], and doesn't enter and leave in a loop: a
+    /// shutdown waits until no guest is left, and would again and again meet a guest that has lost
+    /// its CPU.
     #[must_use]
     pub fn enter_by_the_door() -> Option<Guest> {
         let counted = AT_THE_DOOR.add();
@@ -285,8 +292,9 @@ impl Guest {
         inside
     }
 
-    /// For a thread outside that is about to set `CHANGING`: lets the threads that have waited enter first, unless another
-    /// thread has set it already. Otherwise one runtime after another might be ended before they wake up.
+    /// Lets the threads at the door enter first, unless another thread has set `CHANGING`. For a
+    /// thread that is no guest and is about to set `CHANGING`: otherwise one runtime after another
+    /// might be ended before the waiting threads wake up.
     pub fn let_in() {
         let mut round = 0;
         while !AT_THE_DOOR.is_zero() && !CHANGING.load(Ordering::SeqCst) {
@@ -295,7 +303,8 @@ impl Guest {
         }
     }
 
-    /// [`Guest::enter_if_there`] without waiting: `None` also while the runtime is being ended.
+    /// [`Guest::enter_if_there`] without waiting: `None` also while the runtime is being made or
+    /// ended.
     #[must_use]
     pub fn try_enter() -> Option<Guest> {
         let inside = Guest(GUESTS.add());
@@ -309,7 +318,7 @@ impl Drop for Guest {
     }
 }
 
-/// The runtime, for a caller that may be a goroutine or a plain thread. While this value exists the runtime doesn't end.
+/// The runtime, for a goroutine or a plain thread. While this value exists the runtime doesn't end.
 pub struct Visit {
     rt: &'static Runtime,
     _inside: Option<Guest>,
@@ -334,7 +343,7 @@ impl Visit {
             Some(_) => None,
             None => Some(enter()?),
         };
-        // A signal handler may have forked since then, and in the child there is no runtime.
+        // A signal handler may have forked meanwhile, and the child has no runtime.
         Some(Visit { rt: try_rt()?, _inside: inside })
     }
 }
@@ -347,15 +356,15 @@ impl Deref for Visit {
 }
 
 impl Runtime {
-    /// Lets the calling thread run on all CPUs that the process may use: a thread that is bound to a node may have
-    /// started it.
+    /// Lets the calling thread run on all CPUs that the process may use: the thread that started it
+    /// may be bound to a node.
     pub fn unbind_thread(&self) {
         if self.binds {
             self.host_cpus.bind();
         }
     }
 
-    /// How many P's there are: GOMAXPROCS.
+    /// GOMAXPROCS: the number of P's.
     #[inline(always)]
     pub fn procs(&self) -> usize {
         self.procs.load(Ordering::Acquire)
@@ -372,24 +381,24 @@ impl Runtime {
         (id < self.made_ps.load(Ordering::Acquire)).then(|| self.p(id))
     }
 
-    /// The P's that GOMAXPROCS allows.
+    /// The P's below GOMAXPROCS.
     pub fn ps(&self) -> impl Iterator<Item = PRef> + '_ {
         (0..self.procs()).map(|id| self.p(id))
     }
 
-    /// The `most` P's that follow `p` by their numbers, or all others if there are fewer.
+    /// The `most` P's that follow `p` by their numbers, or all other P's if there are fewer.
     pub fn ps_after(&self, p: PRef, most: usize) -> impl Iterator<Item = PRef> + '_ {
         let n = self.procs();
         (1..n.min(most + 1)).map(move |i| self.p((p.id as usize + i) % n))
     }
 
-    /// All P's that were made, even above GOMAXPROCS.
+    /// All P's that have been made, even above GOMAXPROCS.
     pub fn all_made_ps(&self) -> impl Iterator<Item = PRef> + '_ {
         (0..self.made_ps.load(Ordering::Acquire)).map(|id| self.p(id))
     }
 
-    /// The P with this number, which is made if it isn't there, for a total of `count` P's. A P keeps the node that it
-    /// was made for. `None`: there is no memory.
+    /// Makes the P with this number, for a total of `count` P's, or returns the P that was made
+    /// before, which keeps its node. `None`: there is no memory.
     pub fn make_p(&self, id: usize, count: usize) -> Option<PRef> {
         if let Some(p) = self.p_if_made(id) {
             return Some(p);
@@ -414,7 +423,8 @@ impl Runtime {
         }
     }
 
-    /// Takes this P out of its node's set of idle P's. False: it isn't there, or another thread took it.
+    /// Takes this P out of its node's set of idle P's. False: the P isn't there, or another thread
+    /// took it.
     #[must_use]
     pub fn take_idle_p(&self, p: PRef) -> bool {
         let taken = p.of_node().take_idle_p(p);
@@ -460,8 +470,8 @@ impl Runtime {
         }
     }
 
-    /// How long a goroutine that was spawned for a node waits there before another node may take it, in ns: what a
-    /// theft costs, most of which is waking a thread.
+    /// How long a goroutine that was spawned for a node waits before another node may take it, in
+    /// ns: the cost of a theft, most of which is waking a thread.
     pub fn theft_time(&self) -> i64 {
         self.theft_time.load(Ordering::Relaxed)
     }
@@ -473,9 +483,9 @@ impl Runtime {
         self.theft_time.store(now.clamp(SHORTEST_THEFT, LONGEST_THEFT), Ordering::Relaxed);
     }
 
-    /// Counts one more thread of the library's own, unless the limit is reached. If all threads below the limit are
-    /// locked, one more is allowed: a locked thread runs only the goroutines that are bound to it, and fires no timers
-    /// while it sleeps.
+    /// Counts one more thread of the library's own, unless `max_ms` is reached. If all threads
+    /// below the limit are locked, one more is allowed: a locked thread runs only goroutines that
+    /// are bound to it, and fires no timers while it sleeps.
     pub fn count_m_in(&self) -> bool {
         let max = self.max_ms.load(Ordering::Relaxed).max(self.locked.taken() + 1);
         let more = |n: usize| (n + self.workers.count() < max).then_some(n + 1);
@@ -488,31 +498,31 @@ impl Runtime {
         false
     }
 
-    /// Undoes [`Runtime::count_m_in`]: there is no such thread.
+    /// Undoes [`Runtime::count_m_in`].
     pub fn count_m_out(&self) {
         self.own_ms.fetch_sub(1, Ordering::Relaxed);
         self.m_count.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Whether the limit allows one more worker where there are `workers`: workers have at most a quarter of the limit,
-    /// and leave room for an M for each P and for each locked goroutine.
+    /// Whether `max_ms` allows one more worker beside `workers`: workers have at most a quarter of
+    /// the limit, and leave room for an M for each P and for each locked goroutine.
     pub fn has_room_for_worker(&self, workers: usize) -> bool {
         let max = self.max_ms.load(Ordering::Relaxed);
         let ms = self.own_ms().max(self.procs() + self.locked.taken() + 1);
         workers < max / 4 && workers + ms < max
     }
 
-    /// How many M's have a thread of the library's own.
+    /// The number of M's with a thread of the library's own.
     pub fn own_ms(&self) -> usize {
         self.own_ms.load(Ordering::Relaxed)
     }
 
-    /// How many threads may be locked: all but one of those that the limit allows.
+    /// The number of threads that may be locked: all but one below the limit.
     pub fn lockable_threads(&self) -> usize {
         self.max_ms.load(Ordering::Relaxed).saturating_sub(1).max(1)
     }
 
-    /// Work waits because of the limit of threads: counts that, and warns once.
+    /// Counts that work waits because of the limit of threads, and warns once.
     pub fn thread_limit_hit(&self) {
         self.thread_limit_hits.fetch_add(1, Ordering::Relaxed);
         if !self.warned_thread.swap(true, Ordering::Relaxed) {
@@ -535,8 +545,8 @@ impl Runtime {
         before.min(i32::MAX as usize) as i32
     }
 
-    /// Makes an M without a thread, which the caller has counted in. `None`: there is no memory. Also makes room for
-    /// all M's in the lists that an M may get into.
+    /// Makes an M without a thread, which the caller has counted in. Also makes room for all M's in
+    /// the lists that an M may get into. `None`: there is no memory.
     #[must_use]
     pub fn add_m(&self, node: usize) -> Option<MRef> {
         self.ms.with(|Ms { all, free, left }| {
@@ -563,19 +573,20 @@ impl Runtime {
         self.count_m_out();
     }
 
-    /// An M for a thread that calls `gs_run`, which the limit doesn't cover. The M counts as in a system call until
-    /// others can find its goroutine. `None`: there is no memory.
+    /// Makes an M for a borrowed thread, which the limit doesn't cover. The M counts as in a system
+    /// call until other threads can find its goroutine. `None`: there is no memory.
     #[must_use]
     pub fn add_runner(&self) -> Option<MRef> {
         let m = self.add_m(self.any_node())?;
         self.runners.fetch_add(1, Ordering::SeqCst);
         m.hold.begin_call();
-        // Release: a thread that counts this M sees that it is in a call.
+        // Release: a thread that counts this M sees that the M is in a call.
         self.m_count.fetch_add(1, Ordering::Release);
         Some(m)
     }
 
-    /// The thread goes back to its owner, and doesn't use the runtime any more.
+    /// Takes back the M of a borrowed thread that goes back to its owner, and no longer uses the
+    /// runtime.
     pub fn runner_leaves(&self, m: MRef) {
         m.root.set(ptr::null());
         m.attachment.set(ptr::null());
@@ -585,17 +596,17 @@ impl Runtime {
         self.runners.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// A thread of the library's own is about to end.
+    /// Notes that a thread of the library's own is about to end: it must be joined.
     pub fn thread_leaves(&self, m: MRef) {
         self.ms.with(|ms| ms.left.push(m));
         self.own_ms.fetch_sub(1, Ordering::Relaxed);
         self.m_count.fetch_sub(1, Ordering::Release);
     }
 
-    /// Joins the threads that have left and ended, so that their M's can be used again. A thread that has left may take
-    /// long to end: it runs destructors of the user's.
+    /// Joins the threads that have left and ended, so that their M's can be used again. A thread
+    /// that has left may run long destructors of the user's.
     pub fn reap(&self) {
-        // Each thread once: threads that still run go to the end of the list.
+        // Each thread is tried once: threads that still run go to the end of the list.
         for _ in 0..self.ms.with(|ms| ms.left.len()) {
             let first = |left: &mut Vec<MRef>| (!left.is_empty()).then(|| left.remove(0));
             let Some(m) = self.ms.with(|ms| first(&mut ms.left)) else { break };
@@ -607,28 +618,29 @@ impl Runtime {
         self.workers.reap();
     }
 
-    /// Whether an M is about to go to sleep, or has just woken.
+    /// Whether an M is between: about to go to sleep, or just woken.
     pub fn is_any_m_between(&self) -> bool {
-        // Acquire: pairs with the Release in `M::set_between`, when the M has gone into its pool.
+        // Acquire: pairs with the Release in `M::set_between`, after which the M is in its pool.
         self.between.load(Ordering::Acquire) != 0
     }
 
-    /// Whether threads have left that are not joined yet.
+    /// Whether threads that have left are not joined yet.
     pub fn has_left_threads(&self) -> bool {
         self.ms.with(|ms| !ms.left.is_empty()) || self.workers.has_left_threads()
     }
 
-    /// How many threads run goroutines, or could.
+    /// The number of threads that run goroutines, or could.
     pub fn threads(&self) -> usize {
         self.m_count.load(Ordering::Relaxed)
     }
 
-    /// How many switches to goroutines there were.
+    /// The number of switches to goroutines so far.
     pub fn switches(&self) -> u64 {
         self.ms.with(|ms| ms.all.iter().map(|m| m.switches.load(Ordering::Relaxed)).sum())
     }
 
-    /// The system gives no thread: warns once that work waits for the threads that there are.
+    /// Warns once that the system gives no thread (errno `-e`), so that work waits for the threads
+    /// that there are.
     pub fn warn_no_thread(&self, e: i32) {
         if !self.warned_thread.swap(true, Ordering::Relaxed) {
             log::say(format_args!(
@@ -646,25 +658,25 @@ impl Runtime {
         }
     }
 
-    /// Takes `n` ids that no goroutine has.
+    /// Takes `n` ids that no goroutine has; returns the first.
     pub fn take_ids(&self, n: u64) -> u64 {
         self.next_id.fetch_add(n, Ordering::Relaxed)
     }
 
-    /// How many goroutines there are, newborns included. 0 is exact.
+    /// The number of goroutines, newborns included. 0 is exact.
     pub fn goroutines(&self) -> usize {
         let sum = |f: fn(&P) -> &AtomicU64| {
             self.all_made_ps().map(|p| f(&p).load(Ordering::Acquire)).fold(0, u64::wrapping_add)
         };
-        // `ended` is read first, because what is counted as ended was created before. Acquire: pairs with the Release
-        // in `P::count_end`.
+        // `ended` is read first, so that no goroutine counts as ended but not as created. Acquire:
+        // pairs with the Release in `P::count_end`.
         let ended = sum(|p| &p.ended);
         let created =
             sum(|p| &p.created).wrapping_add(self.created_without_p.load(Ordering::Acquire));
         created.wrapping_sub(ended) as usize
     }
 
-    /// Whether something waits for goroutines to end: a goroutine that ends then calls `goroutine_ended`.
+    /// Whether a goroutine that ends must call `goroutine_ended`, because something waits for that.
     #[inline(always)]
     pub fn watches_ends(&self) -> bool {
         self.ends.load(Ordering::Relaxed) != 0
@@ -679,7 +691,7 @@ impl Runtime {
         })
     }
 
-    /// Visits every M, without a lock: `f` may wake threads. Allocates nothing.
+    /// Visits every M, with no lock held, so `f` may wake threads. Allocates nothing.
     pub fn for_each_m(&self, f: impl FnMut(MRef)) {
         let nth = |n: usize| {
             let m = self.ms.with(|ms| ms.all.get(n).map(|m| &raw const **m));
@@ -689,7 +701,7 @@ impl Runtime {
         (0..).map_while(nth).for_each(f);
     }
 
-    /// Visits the descriptor of every goroutine that is there.
+    /// Visits the descriptors of all goroutines.
     pub fn for_each_g(&self, mut f: impl FnMut(&G)) {
         for node in &self.nodes {
             node.gs.for_each(|g| {

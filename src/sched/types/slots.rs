@@ -1,4 +1,4 @@
-//! How many threads are locked. `lifecycle::lock_thread` has the protocol.
+//! The number of locked threads. `lifecycle::lock_thread` has the protocol.
 
 use super::waiter::WaitQueue;
 use crate::os::spin::SpinLock;

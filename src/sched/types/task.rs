@@ -1,4 +1,4 @@
-//! What a run queue holds, and the queues with a lock.
+//! Tasks, which run queues hold, and the queues that have a lock.
 //!
 //! A task is a goroutine, or a [`Newborn`]: a goroutine that has not run yet,
 //! which is only a function and its argument. A newborn takes a descriptor and
@@ -26,27 +26,28 @@ word!([] Option<GoFn>, std::sync::atomic::AtomicPtr<()>);
 #[cfg_attr(test, derive(Default))]
 pub struct Newborn {
     link: Cell<usize>,
-    /// `None` in a free record. `embed::for_each` reads it, and what follows, of every record, also while a
-    /// plain thread fills it in.
+    /// `None` in a free record. `embed::for_each` reads this field and the fields below in all
+    /// records, even while a plain thread fills them in.
     pub f: RelaxedCell<Option<GoFn>>,
     pub arg: RelaxedCell<*mut c_void>,
-    /// The return address of the call that spawned it.
+    /// The return address of the call that spawned the goroutine.
     pub pc: RelaxedCell<usize>,
-    /// The id of the goroutine that spawned it; 0: a plain thread.
+    /// The id of the goroutine that spawned this goroutine; 0: a plain thread did.
     pub creator: RelaxedCell<u64>,
 }
 
-// SAFETY: all bytes zero are null and `None`. Threads that visit all records use only `RelaxedCell::seen`; `link`
-// belongs to the owner of the queue.
+// SAFETY: all bytes zero are null and `None`. Threads that visit all records use only
+// `RelaxedCell::seen`; `link` belongs to the owner of the queue.
 unsafe impl Pooled for Newborn {}
 
-/// An entry of a run queue: a pointer, its lowest bit set for a newborn. The thread that takes it out of the queue owns
-/// it. A task is neither copied nor cloned: who queues a task, or runs it, has it no more.
+/// An entry of a run queue: a pointer, with the lowest bit set for a newborn. The thread that takes
+/// the task out of the queue owns it. A task is neither copied nor cloned: a thread that queues or
+/// runs a task has it no longer.
 #[derive(PartialEq, Eq)]
 #[must_use = "a task that is dropped never runs"]
 pub struct Task(NonZeroUsize);
 
-/// A task, told apart.
+/// The two kinds of tasks.
 pub enum TaskKind {
     Goroutine(GRef),
     Newborn(NonNull<Newborn>),
@@ -64,13 +65,14 @@ impl Task {
         Task(n.addr() | 1)
     }
 
-    /// The word that lock-free queues keep; never 0.
+    /// The task as a word for lock-free queues; never 0.
     #[inline(always)]
     pub fn into_word(self) -> usize {
         self.word()
     }
 
-    /// Offers the word to a lock-free queue; gives the task back if `push` says that the queue has not taken it.
+    /// Offers the task's word to a lock-free queue. `push` returns whether the queue has taken it;
+    /// if not, the caller gets the task back.
     #[inline(always)]
     pub fn offer(self, push: impl FnOnce(usize) -> bool) -> Result<(), Task> {
         if push(self.word()) { Ok(()) } else { Err(self) }
@@ -85,7 +87,8 @@ impl Task {
     /// The task of a word from [`Task::into_word`]; `None` for 0.
     ///
     /// # Safety
-    /// The word is 0, or [`Task::into_word`] has given it in this runtime, whose memory is still mapped.
+    /// The word is 0, or [`Task::into_word`] has given it in this runtime, whose memory is still
+    /// mapped.
     #[inline(always)]
     pub unsafe fn from_word(word: usize) -> Option<Task> {
         NonZeroUsize::new(word).map(Task)
@@ -104,8 +107,8 @@ impl Task {
         }
     }
 
-    /// Whether the task is a goroutine that has run. A task that has not begun may be a whole tree of work. A hint,
-    /// unless the caller owns the queue.
+    /// Whether the task is a goroutine that has run. (A task that has not begun may be a whole tree
+    /// of work.) A hint, unless the caller owns the queue.
     pub fn has_run(&self) -> bool {
         match self.kind() {
             TaskKind::Goroutine(g) => g.context.load(Ordering::Relaxed) != 0,
@@ -128,13 +131,13 @@ impl Task {
 #[derive(Default)]
 #[must_use = "tasks that are dropped never run"]
 pub struct Batch {
-    /// The words of the oldest and of the newest task; 0: there is none.
+    /// The words of the oldest and of the newest task; 0: the batch is empty.
     head: usize,
     tail: usize,
     len: usize,
 }
 
-/// Lets `f` look at the task of a word in a batch; `None`: the word is 0.
+/// Calls `f` with the task of a word in a batch; `None`: the word is 0.
 fn with_task<R>(word: usize, f: impl FnOnce(&Task) -> R) -> Option<R> {
     // SAFETY: the words of a batch are those of its tasks, and 0.
     unsafe { Task::from_word(word) }.map(|task| f(&task))
@@ -163,7 +166,7 @@ impl Batch {
         Some(task)
     }
 
-    /// Takes the task that has `at` older ones.
+    /// Takes the task at this place; the oldest task is at 0.
     fn remove(&mut self, at: usize) -> Option<Task> {
         let Some(before) = at.checked_sub(1) else { return self.pop() };
         let mut words = self.words().skip(before);
@@ -189,7 +192,7 @@ impl Batch {
         iter::successors(Some(self.head).filter(|head| *head != 0), next)
     }
 
-    /// The place of the first task that `is_it` agrees to, among the oldest `most`.
+    /// The place of the oldest task that `is_it` accepts, among the oldest `most` tasks.
     fn position(&self, most: usize, is_it: impl Fn(&Task) -> bool) -> Option<usize> {
         self.words().take(most).position(|word| with_task(word, &is_it) == Some(true))
     }
@@ -223,14 +226,14 @@ impl Batch {
 /// A FIFO with a lock, for many producers: a node's global queue, a P's inbox.
 pub struct Fifo {
     queue: Locked<Queue>,
-    /// A copy of the length that is read without the lock.
+    /// A copy of the length, for readers without the lock.
     len: AtomicUsize,
 }
 
 #[derive(Default)]
 struct Queue {
     tasks: Batch,
-    /// Tasks that are pushed after this go elsewhere, because the P is gone.
+    /// Refuses tasks, because the P is above GOMAXPROCS or the node has no P's.
     closed: bool,
 }
 
@@ -266,7 +269,7 @@ impl Fifo {
         self.with(|q| q.push(task));
     }
 
-    /// Like `push`; gives the task back when the queue is closed.
+    /// [`Fifo::push`] that gives the task back if the queue is closed.
     pub fn try_push(&self, task: Task) -> Result<(), Task> {
         self.with_queue(|q| {
             if q.closed {
@@ -286,7 +289,7 @@ impl Fifo {
         if self.is_empty() { None } else { self.with(Batch::pop) }
     }
 
-    /// Takes the oldest task, if `is_it` agrees to it.
+    /// Takes the oldest task, if `is_it` accepts it.
     #[must_use]
     pub fn pop_if(&self, is_it: impl FnOnce(&Task) -> bool) -> Option<Task> {
         if self.is_empty() {
@@ -295,7 +298,7 @@ impl Fifo {
         self.with(|q| if with_task(q.head, is_it) == Some(true) { q.pop() } else { None })
     }
 
-    /// Takes the oldest task that `is_it` agrees to; the others stay in order.
+    /// Takes the oldest task that `is_it` accepts; the others stay in order.
     #[must_use]
     pub fn pop_that(&self, is_it: impl Fn(&Task) -> bool) -> Option<Task> {
         if self.is_empty() {
@@ -309,7 +312,7 @@ impl Fifo {
         !self.is_empty() && self.with(|q| q.position(usize::MAX, is_it).is_some())
     }
 
-    /// In the child of a fork: empties the queue, whatever state it is in.
+    /// In the child of a fork: empties the queue, even if a thread held its lock.
     ///
     /// # Safety
     /// No other thread uses the queue, and its tasks are not needed any more.
@@ -319,7 +322,7 @@ impl Fifo {
         self.with(|tasks| *tasks = Batch::default());
     }
 
-    /// Takes the oldest `most(length)` tasks.
+    /// Takes the `most(length)` oldest tasks.
     pub fn pop_batch(&self, most: impl FnOnce(usize) -> usize) -> Batch {
         let mut out = Batch::default();
         if !self.is_empty() {
@@ -335,7 +338,7 @@ impl Fifo {
         out
     }
 
-    /// Takes all tasks. `closed`: refuses tasks that come later; else accepts them again.
+    /// Closes the queue, which then refuses tasks, or opens it again. Returns the tasks in it.
     pub fn close(&self, closed: bool) -> Batch {
         self.with_queue(|q| {
             q.closed = closed;

@@ -1,5 +1,5 @@
-//! Waiters: what a goroutine or a thread that blocks puts into the queue of an object, and the claim that decides which
-//! waker wakes it. `core::park` has the protocol.
+//! Waiters, which goroutines and threads that block put into the queue of an object, and the claim
+//! that decides which waker wakes a waiter. `run::park` has the protocol.
 
 use super::blocked::Counted;
 use super::g::{G, GRef};
@@ -11,10 +11,10 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 /// States of a claim; the rest of the word is the number of the park.
 pub mod claim {
-    /// The goroutine is about to park. A waker that changes this to its own state has only marked the claim: the commit
-    /// finds the mark and makes the goroutine run.
+    /// The goroutine is about to park. A waker that changes this state has only marked the claim:
+    /// the commit finds the mark and makes the goroutine run.
     pub const ARMING: u64 = 1;
-    /// The goroutine is at rest. The waker that changes this owns it.
+    /// The goroutine is at rest. The waker that changes this state owns the goroutine.
     pub const PARKED: u64 = 2;
     pub const WOKEN: u64 = 3;
     pub const TIMED_OUT: u64 = 4;
@@ -26,7 +26,7 @@ pub mod claim {
     pub const UNCANCELLABLE: u64 = 1 << (63 - BITS);
 }
 
-/// Why a park has ended.
+/// The reason why a park has ended.
 #[must_use]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cause {
@@ -38,12 +38,12 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// Whether the entry of the park's deadline, if it had one, is still in its heap.
+    /// Whether the heap still has the entry of the park's deadline, if the park had a deadline.
     pub fn leaves_deadline(self) -> bool {
         !matches!(self, Cause::TimedOut | Cause::NoMemory)
     }
 
-    /// What a function of the C API returns for this cause.
+    /// The value that a function of the C API returns for this cause.
     pub fn errno(self) -> i32 {
         match self {
             Cause::Woken => 0,
@@ -57,14 +57,14 @@ impl Cause {
 /// Where a goroutine that is made ready goes in the run queues.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum When {
-    /// Before everything else: what it waited for is warm in the cache.
+    /// Before everything else: the data that it waited for is warm in the cache.
     Next,
-    /// As `Next`, unless another goroutine has that place: then as `Soon`. seed: N8
+    /// `Next` if no other goroutine has that place, else `Soon`. seed: N8
     NextIfFree,
     Soon,
 }
 
-/// What a goroutine waits for, as reports say it. Go's `waitReason`.
+/// The reason of a wait, for reports. Go's `waitReason`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Why {
@@ -90,7 +90,7 @@ pub enum Why {
 word!([] Why, std::sync::atomic::AtomicU8);
 
 impl Why {
-    /// In Go's words, where Go has some. Go's `waitReasonStrings`.
+    /// The reason in Go's words, if Go has such a wait. Go's `waitReasonStrings`.
     pub fn reason(self) -> &'static CStr {
         match self {
             Why::Receive => c"chan receive",
@@ -136,14 +136,15 @@ impl Why {
     }
 }
 
-/// The part of a goroutine or plain thread that parking uses: the first field of a [`G`], or on a thread's stack.
+/// The part of a goroutine or plain thread that parking uses. It is the first field of a [`G`], or
+/// on a thread's stack.
 #[repr(C)]
 pub struct Parker {
     /// The number of the park and the state of its claim.
     pub claim: AtomicU64,
-    /// For a thread: 1 once it has been made ready.
+    /// For a thread: 1 once the thread has been made ready.
     pub note: AtomicU32,
-    /// Whether it is a thread's. Never changes.
+    /// Whether the parker is a thread's. Never changes.
     is_thread: bool,
     /// For a thread that waits without a deadline: how the deadlock detector counts it.
     pub counted: Cell<Counted>,
@@ -153,7 +154,7 @@ pub struct Parker {
 }
 
 impl Parker {
-    /// For a blocking call of a plain thread.
+    /// A parker for a blocking call of a plain thread.
     pub fn for_thread() -> Parker {
         Parker {
             claim: AtomicU64::new(0),
@@ -171,30 +172,33 @@ impl Parker {
         number
     }
 
-    /// Called by the parker's goroutine: from now on a cancel ends its parks, or doesn't. The numbers of parks include
-    /// this bit, so a cancel that is on its way to an earlier park, or has seen the former bit, finds another number.
+    /// Sets whether a cancel ends the parks of the parker's goroutine, which calls this. The
+    /// numbers of parks include this bit. So a cancel that is on its way to an earlier park, or has
+    /// seen the former bit, finds another number.
     pub fn let_cancel(&self, on: bool) {
         let number = (self.claim.load(Ordering::Relaxed) >> claim::BITS) + 1;
         let number = match on {
             true => number & !claim::UNCANCELLABLE,
             false => number | claim::UNCANCELLABLE,
         };
-        // The goroutine is not parked, so only cancels read this word now, and they change only a park.
+        // The goroutine is not parked. So only cancels read this word now, and a cancel changes
+        // only a park.
         self.claim.store(number << claim::BITS | claim::WOKEN, Ordering::Relaxed);
     }
 
     pub fn change(&self, number: u64, from: u64, to: u64) -> bool {
         let word = |state| number << claim::BITS | state;
-        // AcqRel: pairs with the other side's change of the claim: what one side wrote before, the other sees after.
+        // AcqRel: pairs with the other side's change of the claim. Each side sees after its change
+        // what the other wrote before.
         self.claim
             .compare_exchange(word(from), word(to), Ordering::AcqRel, Ordering::Relaxed)
             .is_ok()
     }
 
-    /// Ends the park with this number, for a waker that needs no lock to do so.
+    /// Ends the park with this number, for a waker without a lock.
     pub fn end(&self, number: u64, state: u64) -> Ended {
-        // The commit may publish the goroutine between two attempts; it does so once, so the third attempt succeeds or
-        // the park is over.
+        // The commit may publish the goroutine between two attempts, but only once: the third
+        // attempt succeeds, or the park is over.
         if self.change(number, claim::PARKED, state) {
             Ended::Claimed
         } else if self.change(number, claim::ARMING, state) {
@@ -206,7 +210,7 @@ impl Parker {
         }
     }
 
-    /// Whether the park with this number still waits, or is about to; a hint.
+    /// Whether the park with this number waits or is about to wait; a hint.
     pub fn waits(&self, number: u64) -> bool {
         let word = self.claim.load(Ordering::Relaxed);
         word == number << claim::BITS | claim::PARKED
@@ -223,13 +227,13 @@ impl Parker {
         }
     }
 
-    /// Whether it is that of a plain thread.
+    /// Whether the parker is a plain thread's.
     #[inline(always)]
     pub fn is_thread(&self) -> bool {
         self.is_thread
     }
 
-    /// The goroutine that the parker belongs to. Panics if it is a thread's.
+    /// The goroutine that the parker belongs to. Panics if the parker is a thread's.
     #[inline(always)]
     pub fn g(&self) -> GRef {
         assert!(!self.is_thread, "a plain thread has no goroutine");
@@ -238,7 +242,7 @@ impl Parker {
     }
 }
 
-/// What a waker without a lock has done to a park.
+/// The result of [`Parker::end`].
 #[must_use]
 pub enum Ended {
     /// The goroutine was at rest. The waker owns it and makes it run.
@@ -249,15 +253,15 @@ pub enum Ended {
     Before,
 }
 
-/// How a waiter that gives up leaves the queue of its object: takes the waiter out, and wakes the waiters behind it
-/// that can go on. `f(arg)` takes the object's lock.
+/// The function `f(arg)` by which a waiter that gives up leaves its object's queue: takes the
+/// object's lock and the waiter out, and wakes the waiters behind it that can go on.
 #[derive(Clone, Copy)]
 pub struct Leave {
     pub f: unsafe fn(usize),
     pub arg: usize,
 }
 
-/// What a park with a claim asks of the context that runs next.
+/// The request of a park with a claim to the context that runs next.
 #[derive(Clone, Copy)]
 pub struct ParkRequest {
     /// The park's number.
@@ -268,21 +272,23 @@ pub struct ParkRequest {
     pub leave: Option<Leave>,
 }
 
-/// A goroutine or thread that waits, in one queue. It lies on the stack of that goroutine or thread.
+/// The entry of a goroutine or thread in one queue. It lies on the stack of the goroutine or
+/// thread.
 #[repr(C)]
 pub struct Waiter {
     pub next: Cell<*const Waiter>,
     pub prev: Cell<*const Waiter>,
     pub parker: *const Parker,
-    /// The park's number; 0: no claim needed.
+    /// The park's number; 0: the waiter needs no claim.
     pub number: u64,
     pub queued: Cell<bool>,
-    /// For the object's use: where a value goes to or comes from, how much is wanted, which case of a select.
+    /// For the object: where a value goes to or comes from, how much is wanted, which case of a
+    /// select.
     pub elem: Cell<*mut u8>,
     pub tag: Cell<u64>,
-    /// The waker sets it; the goroutine reads it after the wake-up.
+    /// The waker's message, which the goroutine reads after the wake-up.
     pub ok: Cell<bool>,
-    /// A waker has taken it out of its queue and claimed it.
+    /// A waker has taken the waiter out of its queue and claimed it.
     pub won: Cell<bool>,
 }
 
@@ -291,13 +297,13 @@ impl Waiter {
     #[inline(always)]
     #[must_use]
     pub fn claim(&self) -> bool {
-        // SAFETY: a waiter in a queue has a parker, because its owner can't return before the waiter has been taken
-        // out, which needs the object's lock.
+        // SAFETY: a waiter in a queue has a parker, because its owner can't return before the
+        // waiter has been taken out, which needs the object's lock.
         self.number == 0
             || unsafe { &*self.parker }.change(self.number, claim::PARKED, claim::WOKEN)
     }
 
-    /// Whether no waker has claimed it yet; a hint.
+    /// Whether no waker has claimed the waiter yet; a hint.
     pub fn is_claimable(&self) -> bool {
         // SAFETY: as in `claim`.
         self.number == 0 || unsafe { &*self.parker }.waits(self.number)
@@ -308,16 +314,16 @@ impl Waiter {
     /// # Safety
     /// As for [`Waiter::ready`], and the waiter is a goroutine's.
     pub unsafe fn goroutine(waiter: *const Waiter) -> GRef {
-        // SAFETY: the waiter is claimed, so it stays; its parker is a goroutine's, as the caller says.
+        // SAFETY: the waiter is claimed, so it stays; its parker is a goroutine's, as the caller
+        // says.
         unsafe { (*(*waiter).parker).g() }
     }
 }
 
-/// Waiters in the order in which they came; used under the object's lock. All
-/// bytes zero: empty.
+/// Waiters in the order in which they came; guarded by the object's lock. All bytes zero: empty.
 #[repr(C)]
 pub struct WaitQueue {
-    /// Atomic because `is_empty` is also asked without the lock, as a hint.
+    /// Atomic because `is_empty` may be called without the lock, as a hint.
     head: AtomicPtr<Waiter>,
     tail: Cell<*const Waiter>,
 }
@@ -333,7 +339,7 @@ impl WaitQueue {
         WaitQueue { head: AtomicPtr::new(ptr::null_mut()), tail: Cell::new(ptr::null()) }
     }
 
-    /// In the child of a fork: forgets the waiters, which are the parent's.
+    /// Empties the queue in the child of a fork: the waiters are the parent's.
     pub fn forget(&self) {
         self.set_head(ptr::null());
         self.tail.set(ptr::null());
@@ -352,8 +358,8 @@ impl WaitQueue {
     /// Appends a waiter.
     ///
     /// # Safety
-    /// The waiter is in no queue, and stays where it is until it has been taken out of this one. The lock of the queue's
-    /// object is held.
+    /// The waiter is in no queue, and stays where it is until it has been taken out of this queue.
+    /// The lock of the queue's object is held.
     #[inline(always)]
     pub unsafe fn push(&self, w: &Waiter) {
         let tail = self.tail.get();
@@ -368,7 +374,7 @@ impl WaitQueue {
         self.tail.set(w);
     }
 
-    /// Puts a waiter that has waited before in front.
+    /// Puts a waiter, which has waited before, in front.
     ///
     /// # Safety
     /// As for [`WaitQueue::push`].
@@ -391,7 +397,7 @@ impl WaitQueue {
         unsafe { self.head.load(Ordering::Relaxed).as_ref() }
     }
 
-    /// Takes a waiter out, if it is still in the queue.
+    /// Takes the waiter out, if it is still in the queue.
     #[inline(always)]
     pub fn remove(&self, w: &Waiter) {
         if !w.queued.replace(false) {
@@ -422,7 +428,7 @@ impl WaitQueue {
         }
     }
 
-    /// Takes a waiter out, and claims it. False: another waker had claimed it before.
+    /// Takes the waiter out, and claims it. False: another waker had claimed it before.
     #[inline(always)]
     #[must_use]
     fn take(&self, w: &Waiter) -> bool {
@@ -439,25 +445,25 @@ impl WaitQueue {
         links(self.head.load(Ordering::Relaxed).cast_const())
     }
 
-    /// Takes the first waiter out that `wanted` agrees to and no other waker has claimed, and
-    /// claims it.
+    /// Takes out the first waiter that `wanted` accepts and no other waker has claimed, and claims
+    /// it.
     #[must_use]
     pub fn pop_that(&self, wanted: impl Fn(&Waiter) -> bool) -> Option<&Waiter> {
         self.iter().filter(|w| wanted(w)).find(|w| self.take(w))
     }
 
-    /// Takes all waiters that no other waker has claimed.
+    /// Takes out and claims all waiters that no other waker has claimed.
     pub fn pop_all(&self) -> Claimed {
         self.pop_while(|_| true)
     }
 
-    /// Takes the waiters out that `wanted` agrees to and no other waker has claimed, and gives each to `f`, which must
-    /// not let it run before the object's lock is free.
+    /// Takes out and claims the waiters that `wanted` accepts and no other waker has claimed, and
+    /// gives each to `f`, which must not let the waiter run before the object's lock is free.
     pub fn pop_each(&self, wanted: impl Fn(&Waiter) -> bool, mut f: impl FnMut(&Waiter)) {
         self.iter().filter(|w| wanted(w) && self.take(w)).for_each(&mut f);
     }
 
-    /// Takes the first waiter that no other waker has claimed.
+    /// [`WaitQueue::pop`] as a [`Claimed`] of one waiter at most.
     pub fn pop_one(&self) -> Claimed {
         self.pop().map_or(Claimed::NONE, |w| {
             w.next.set(ptr::null());
@@ -465,9 +471,9 @@ impl WaitQueue {
         })
     }
 
-    /// Takes waiters from the front, as long as `wanted` agrees to the first one. Another waker may
-    /// claim a waiter after `wanted` has agreed to it. Such a waiter is not in the list, and `wanted`
-    /// is asked of the next.
+    /// Takes out and claims waiters from the front, as long as `wanted` accepts the first waiter.
+    /// If another waker claims a waiter after `wanted` has accepted it, the waiter is left out of
+    /// the result, and `wanted` is asked of the next.
     pub fn pop_while(&self, mut wanted: impl FnMut(&Waiter) -> bool) -> Claimed {
         let mut list: *const Waiter = ptr::null();
         let mut last: Option<&Waiter> = None;
@@ -493,8 +499,8 @@ impl WaitQueue {
     }
 }
 
-/// Waiters that were taken out of their queue and claimed. The owner of this value must wake them, by
-/// `core::park::ready_all`, once the lock of their object is free.
+/// Waiters that were taken out of their queue and claimed. The owner of this value must wake them,
+/// by `park::ready_all`, once the lock of their object is free.
 #[must_use]
 pub struct Claimed(*const Waiter);
 
@@ -505,14 +511,15 @@ impl Claimed {
         self.0.is_null()
     }
 
-    /// The waiters in the order in which they waited. The visited waiter may be made ready,
-    /// and is gone then.
+    /// The waiters in the order in which they waited. The visited waiter may be made ready; then it
+    /// is gone.
     pub fn iter(&self) -> impl Iterator<Item = &Waiter> {
         links(self.0)
     }
 }
 
-/// A waiter and the waiters behind it in the queue, by their links. Each link is read before its waiter is visited.
+/// A waiter and the waiters behind it in the queue, by their links. Each link is read before its
+/// waiter is visited.
 fn links<'a>(first: *const Waiter) -> impl Iterator<Item = &'a Waiter> {
     let mut at = first;
     core::iter::from_fn(move || {
