@@ -1,4 +1,5 @@
-//! What waits outside the queues: timers, files, and the M's that sleep beside them. `README.md` lists the files.
+//! Timers and files: waits outside the run queues, ended by the clock or the kernel. `README.md`
+//! lists the files.
 
 pub mod netpoll;
 pub mod timers;

@@ -1,10 +1,12 @@
-//! The network poller: goroutines that wait for files, and the threads that poll for events. seed: N6, N8, B2
+//! The network poller: goroutines that wait for files, and the M's that poll for events.
+//! seed: N6, N8, B2
 //!
-//! A P has an epoll instance with the files that goroutines first waited for on that P. The P's owner polls the
-//! instance when it has nothing else to do, and at intervals while it is busy; it sleeps in the instance when it gives
-//! the P up. A node has an epoll instance with the instances of its P's: an idle M, the node's watcher, sleeps there
-//! for P's that no other M attends to ([`super::post`]). Instances are made when they are first needed. The room above
-//! (`io`) knows which file an event is for and which goroutines wait for it, and gives its functions to [`set_hooks`].
+//! A P has an epoll instance with the files for which goroutines first waited on that P. The P's
+//! owner polls the instance when it has nothing else to do, and at intervals while it is busy; it
+//! sleeps in the instance when it gives the P up. A node has an epoll instance with the instances
+//! of its P's: an idle M, the node's watcher, sleeps there for P's that no other M attends to
+//! (`run::post`). Instances are made when they are first needed. The room above (`io`) knows which
+//! file an event is for and which goroutines wait for it, and gives its functions to [`set_hooks`].
 //! `POLLER.md` says why no event is lost.
 
 pub mod state;
@@ -22,49 +24,50 @@ use crate::sched::types::task::{Batch, Task, TaskKind};
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering, fence};
 
-/// Events that one poll takes at most.
+/// The most events that one poll takes.
 const EVENTS: usize = 128;
-/// A busy P polls its files once in this number of scheduling decisions at least.
+/// The most scheduling decisions that a busy P makes between two polls.
 const TICKS: u32 = 128;
-/// A busy P makes at least this number of scheduling decisions between two polls.
+/// The fewest scheduling decisions that a busy P makes between two polls.
 const LEAST_TICKS: u32 = 4;
-/// How long a busy P aims to go between two polls, in ns, within `LEAST_TICKS` and `TICKS`.
+/// The time between two polls that a busy P aims for, in ns, within `LEAST_TICKS` and `TICKS`.
 const POLL_GAP: i64 = 40_000;
-/// After a poll that found goroutines, the P makes a decision for one in this number of the tasks in its shared queue
-/// before it polls again, but at most `TICKS` decisions: what the next poll finds would queue behind these tasks
-/// anyway.
+/// After a poll that found goroutines, the P makes a decision for one in this number of the tasks
+/// in its shared queue before it polls again, but at most `TICKS` decisions: goroutines that the
+/// next poll finds queue behind these tasks anyway.
 const PART_OF_QUEUE: u32 = 4;
-/// The epoll data of an instance's bell; other numbers stand for files (in a P's instance) or P's (in a node's).
+/// The epoll data of an instance's bell; other numbers stand for files (in a P's instance) or P's
+/// (in a node's).
 pub const BELL: u64 = u64::MAX;
 
-/// What the room above does.
+/// The functions of the room above.
 pub struct FileHooks {
-    /// An event of a file: the data that the file was added with, and what has happened.
+    /// Handles an event of a file. `data`: as the file was added; `events`: what has happened.
     /// Gives the goroutines that are to run for the event to `found`.
     pub event: fn(data: u64, events: u32, found: &mut Events),
     /// Verifies waits for files: see [`verify`].
     pub verify: fn(from: i32, until: i64) -> Option<i32>,
-    /// Whether there are waits to verify that the present pass may have left out.
+    /// Whether there are waits to verify that the present pass may have missed.
     pub is_to_verify: fn() -> bool,
-    /// The runtime has ended.
+    /// See [`ended`].
     pub ended: fn(),
 }
 
 static HOOKS: AtomicPtr<FileHooks> = AtomicPtr::new(ptr::null_mut());
 
-/// Sets the functions that the poller calls for events. All calls pass the same table.
+/// Sets the functions of the room above. All calls pass the same table.
 pub fn set_hooks(hooks: &'static FileHooks) {
     HOOKS.store(ptr::from_ref(hooks).cast_mut(), Ordering::Release);
 }
 
 fn hooks() -> Option<&'static FileHooks> {
-    // SAFETY: null or what `set_hooks` was given; Acquire: pairs with its Release.
+    // SAFETY: null or the table that `set_hooks` was given; Acquire: pairs with its Release.
     unsafe { HOOKS.load(Ordering::Acquire).as_ref() }
 }
 
-/// For sysmon, which verifies in passes: verifies the waits of the room above from the file with the number `from` on, 0 at
-/// the beginning of a pass, until the time `until` (ns). Gives the number with which the next call goes on; `None`: the
-/// pass is over.
+/// For sysmon, which verifies in passes: verifies the waits of the room above, from the file with
+/// the number `from` (0 begins a pass) on, until the time `until` (ns). Returns the `from` of the
+/// next call; `None`: the pass is over.
 pub fn verify(from: i32, until: i64) -> Option<i32> {
     hooks().and_then(|hooks| (hooks.verify)(from, until))
 }
@@ -74,7 +77,7 @@ pub fn is_to_verify() -> bool {
     hooks().is_some_and(|hooks| (hooks.is_to_verify)())
 }
 
-/// The runtime has ended: the room above gives back what it has kept for the runtime.
+/// Makes the room above give back what it has kept for the runtime, which has ended.
 pub fn ended() {
     if let Some(hooks) = hooks() {
         (hooks.ended)();
@@ -89,7 +92,7 @@ pub struct Events {
     accepts: Batch,
 }
 
-/// What a goroutine has waited for, which decides how soon it runs.
+/// The kind of a goroutine's wait, which decides how soon the goroutine runs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum EventClass {
     Write,
@@ -112,8 +115,9 @@ impl Events {
         self.writes.len() + self.reads.len() + self.accepts.len()
     }
 
-    /// Into the queues of the caller's P: goroutines that waited to write run first, then those that waited to read.
-    /// All run after the work that waits already, which might never have its turn otherwise. seed: N8
+    /// Moves the goroutines into the queues of the caller's P: those that waited to write run
+    /// first, then those that waited to read. All run after the tasks that wait already, which
+    /// might never have their turn otherwise. seed: N8
     pub fn into_queues(self, p: PRef) {
         // A single goroutine is the caller's own next work.
         let for_others = self.len() > 1 || p.has_work();
@@ -125,7 +129,7 @@ impl Events {
             if p.has_work() {
                 in_order.into_iter().for_each(|b| push_each(b, |t| ready::push_shared(p, t)));
             } else {
-                // What is pushed last runs first.
+                // The task that is pushed last runs first.
                 in_order.reverse();
                 let push = |task| ready::push_private_quietly(p, task);
                 in_order.into_iter().for_each(|b| push_each(b.reversed(), push));
@@ -137,7 +141,7 @@ impl Events {
         }
     }
 
-    /// Into the inbox of a P that another M runs.
+    /// Moves the goroutines into the inbox of a P that another M runs.
     pub fn into_inbox(self, p: PRef) {
         for batch in [self.writes, self.reads, self.accepts] {
             push_each(batch, |task| {
@@ -150,11 +154,12 @@ impl Events {
     }
 }
 
-/// Calls `push` with each task, except those that belong in a special queue: these go there.
+/// Calls `push` with each task, but puts tasks that belong in a special queue there.
 fn push_each(mut batch: Batch, push: impl Fn(Task)) {
     let mut n = 0;
     while let Some(task) = batch.pop() {
-        // The first of a batch, and every eighth: so single events are all measured, and long batches in part.
+        // Measures the first task of a batch and every eighth: all single events, and a part of
+        // long batches.
         if n % 8 == 0
             && let TaskKind::Goroutine(g) = task.kind()
         {
@@ -169,7 +174,7 @@ fn push_each(mut batch: Batch, push: impl Fn(Task)) {
 
 // Files that are waited for
 
-/// The P to whose instance a file is added when a goroutine waits for it on `p`: `p` itself, or another P with an
+/// The P whose instance gets a file for which a goroutine waits on `p`: `p`, or another P with an
 /// instance if `p` can't have one. A negative errno value if no P has an instance.
 pub fn home_for(rt: &Runtime, p: PRef) -> Result<PRef, i32> {
     if p.poll.epoll() >= 0 {
@@ -181,7 +186,7 @@ pub fn home_for(rt: &Runtime, p: PRef) -> Result<PRef, i32> {
     }
 }
 
-/// The caller holds `making_polls`.
+/// Makes the P's instance, and its node's, if they are not there. The caller holds `making_polls`.
 fn make_instance(rt: &Runtime, p: PRef) -> Result<(), i32> {
     if p.poll.epoll() >= 0 {
         return Ok(());
@@ -219,20 +224,20 @@ fn make_epoll_with_bell() -> Result<(i32, Bell), i32> {
     Ok((fd, bell))
 }
 
-/// Closes all instances and bells. No M polls any more.
+/// Closes all instances and bells. No M may poll any more.
 pub fn close_all(rt: &Runtime) {
     rt.all_made_ps().for_each(|p| p.poll.instance.close());
     rt.nodes.iter().for_each(|n| n.poll.instance.close());
 }
 
-/// The calling goroutine is about to wait for a file of this P's instance. It holds the
-/// file's lock, so it can't be woken yet.
+/// Counts the calling goroutine, which is about to wait for a file of this P's instance. It holds
+/// the file's lock, so it can't be woken yet.
 pub fn wait_begins(home: PRef) {
     if home.poll.waiting.fetch_add(1, Ordering::SeqCst) == 0 {
         p::read_clock_next(home);
     }
-    // Pairs with the fences in `make_idle` and `stop_attending`: either the M that leaves the P sees this goroutine's
-    // count, or this goroutine sees that no M attends to the P.
+    // Pairs with the fences in `make_idle` and `stop_attending`: either the M that leaves the P
+    // sees this goroutine's count, or this goroutine sees that no M attends to the P.
     fence(Ordering::SeqCst);
     if is_deserted(home) {
         arm(home);
@@ -254,8 +259,9 @@ pub fn any_file_is_waited_for(rt: &Runtime) -> bool {
     rt.polls.load(Ordering::Relaxed) && rt.all_made_ps().any(|p| p.poll.is_waited_for())
 }
 
-/// The P has become idle, or will never run again. From here on the next event of its files, or an event that is there
-/// already, ends the sleep of the M that attends to the P, or of the node's watcher.
+/// For a P that has become idle, or will never run again. From here on the next event of its files,
+/// or an event that is there already, ends the sleep of the M that attends to the P, or of the
+/// node's watcher.
 #[inline]
 pub fn runner_left(p: PRef) {
     if p.poll.is_waited_for() && !p.poll.is_attended() {
@@ -263,8 +269,9 @@ pub fn runner_left(p: PRef) {
     }
 }
 
-/// The M that runs the P is about to make it idle, or to give it back to a goroutine that computes, and to sleep in its
-/// instance; `Post::leave` takes that back. False: no goroutine waits there, or another M sleeps there already.
+/// For the M that runs the P and is about to leave it (idle, or back to a goroutine that computes)
+/// and sleep in its instance; `Post::leave` undoes this. False: no goroutine waits for its files,
+/// or another M sleeps there already.
 pub fn attend(p: PRef) -> bool {
     p.poll.is_waited_for() && !p.poll.attended.swap(true, Ordering::Relaxed)
 }
@@ -272,17 +279,19 @@ pub fn attend(p: PRef) -> bool {
 /// Undoes [`attend`].
 pub fn stop_attending(p: PRef) {
     p.poll.attended.store(false, Ordering::Relaxed);
-    // Pairs with the fences in `wait_begins` and `make_idle`: the thread that fences last sees what the others published.
+    // Pairs with the fences in `wait_begins` and `make_idle`: the thread that fences last sees the
+    // stores that the others made before.
     fence(Ordering::SeqCst);
     if p.poll.is_waited_for() && is_deserted(p) {
         arm(p);
     }
 }
 
-/// Lets the next event of the P's files, or an event that is there already, wake the node's watcher, once.
+/// Lets the next event of the P's files, or an event that is there already, wake the node's
+/// watcher, once. Undone by `disarm`.
 pub fn arm(p: PRef) {
-    // SeqCst: pairs with `disarm`: either this thread sees `armed` cleared, or the watcher that has cleared it sees
-    // that the P is idle.
+    // SeqCst: pairs with `disarm`: either this thread sees `armed` cleared, or the watcher that has
+    // cleared it sees that the P is idle.
     if !p.poll.armed.swap(true, Ordering::SeqCst)
         && let Some(of_node) = p.of_node().poll.epoll()
     {
@@ -293,28 +302,28 @@ pub fn arm(p: PRef) {
 
 // Polling
 
-/// Whether it is time for the busy owner to poll.
+/// Whether it is time for the P's busy owner to poll.
 #[inline(always)]
 pub fn is_due(p: PRef) -> bool {
     p.poll.is_waited_for()
         && p.tick.load(Ordering::Relaxed).wrapping_sub(p.poll.polled_at.get()) >= p.poll.ticks.get()
 }
 
-/// Whether the owner of a running P is late with its poll, so that a thief polls instead. Each poll is a system call.
-/// (The node's watcher polls for P's that no M runs.)
+/// Whether the owner of a running P is late with its poll, so that another M polls instead. (Each
+/// poll is a system call. The node's watcher polls for P's that no M runs.)
 pub fn is_neglected(p: PRef) -> bool {
     p.poll.is_waited_for()
         && p.status() == PStatus::Running
         && time::now() - p.poll.last_poll() >= POLL_GAP
 }
 
-/// After how many decisions it is time to poll; `TICKS` if no goroutine waits for a file.
+/// The number of decisions between two polls; `TICKS` if no goroutine waits for a file.
 pub fn ticks_between_polls(p: PRef) -> u32 {
     if p.poll.is_waited_for() { p.poll.ticks.get() } else { TICKS }
 }
 
-/// Polls the instance of `of`, which is the caller's own P or another. The goroutines that waited for what has happened
-/// become ready on the caller's P. On g0. Returns how many there are.
+/// Polls the instance of `of`, the caller's own P or another, on g0. The goroutines for which
+/// events have come become ready on the caller's P. Returns their number.
 pub fn poll(m: MRef, of: PRef) -> usize {
     let p = m.p();
     let before = of.poll.last_poll();
@@ -337,16 +346,17 @@ pub fn poll(m: MRef, of: PRef) -> usize {
     n
 }
 
-/// How many other P's a P polls at most before it goes idle.
+/// The most other P's that a P polls before it goes idle.
 const NEIGHBOURS: usize = 4;
-/// After this number of polls in a row that found nothing, a P polls other P's only at every `SELDOM`th opportunity.
+/// After this number of polls in a row without a find, a P polls other P's only at every `SELDOM`th
+/// opportunity.
 const TRIES: u32 = 8;
 const SELDOM: u32 = 16;
 
-/// The owner of the P has nothing to do. The data that its goroutines have written may be for goroutines whose files
-/// are in the instance of an idle P, in which an M sleeps. That M would need some us to wake. This M is awake, so it
-/// polls that instance itself. Returns how many goroutines have become ready on the caller's P. `POLLER.md`, "Writers
-/// and readers".
+/// For the owner of a P that has nothing to do: polls idle P's, because its goroutines have written
+/// data that may be for goroutines whose files are in their instances. An M that sleeps there would
+/// need some us to wake; this M is awake. Returns the number of goroutines that have become ready
+/// on the caller's P. `POLLER.md`, "Writers and readers".
 pub fn poll_after_writes(m: MRef, p: PRef) -> usize {
     if !p.poll.wrote.replace(false) || p.alone.get() {
         return 0;
@@ -367,8 +377,8 @@ pub fn poll_after_writes(m: MRef, p: PRef) -> usize {
     found
 }
 
-/// For a thread without a P: polls the instance, and puts the goroutines that become ready into the P's inbox. True: a
-/// goroutine has become ready.
+/// For a thread without a P: polls the P's instance, and puts the goroutines that become ready into
+/// the P's inbox. True: a goroutine has become ready.
 pub fn poll_into_inbox(of: PRef) -> bool {
     let found = take_events(of, 0);
     let any = found.len() > 0;
@@ -378,7 +388,8 @@ pub fn poll_into_inbox(of: PRef) -> bool {
     any
 }
 
-/// Waits for events until the deadline (ns; negative: none; 0: it doesn't wait).
+/// Polls the P's instance; waits for events until the deadline (ns; negative: none; 0: doesn't
+/// wait).
 pub fn take_events(of: PRef, deadline: i64) -> Events {
     let mut found = Events::default();
     let epoll = of.poll.epoll();
@@ -398,13 +409,13 @@ pub fn take_events(of: PRef, deadline: i64) -> Events {
     found
 }
 
-/// The caller has taken a ring of the bell in the P's instance. The ring is for an M that sleeps there: if the caller
-/// only polls, it passes the ring on.
+/// Handles a ring of the bell in the P's instance, which is for an M that sleeps there: a caller
+/// that only polls passes the ring on.
 fn hear(of: PRef, only_polls: bool) {
     let Some(bell) = of.poll.instance.bell() else { return };
     bell.heard();
-    // Read after `heard`, which may have taken a later ring: a thread that rings for an M has seen that the M sleeps
-    // here, so the P is attended then.
+    // Read after `heard`, which may have taken a later ring: a thread that rings for an M has seen
+    // that the M sleeps here, so the P is attended then.
     if only_polls && of.poll.is_attended() {
         bell.ring();
     }

@@ -1,4 +1,4 @@
-//! The poller's part of a P and of a node: the epoll instances. `core::netpoll` has the protocol.
+//! The poller's part of a P and of a node: the epoll instances. `../POLLER.md` has the protocol.
 
 use crate::os::bell::{AtomicBell, Bell};
 use crate::os::epoll;
@@ -7,10 +7,10 @@ use core::cell::Cell;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicPtr, AtomicU32, Ordering};
 
-/// An epoll instance and the bell in it, which ends a sleep there. Both are made when they are first needed, and any
-/// thread may read them.
+/// An epoll instance and the bell in it, which ends an M's sleep there. Both are made when they are
+/// first needed, and any thread may read them.
 pub struct Instance {
-    /// -1: none yet.
+    /// The epoll instance's descriptor; -1: not made yet.
     epoll: AtomicI32,
     bell: AtomicBell,
 }
@@ -20,26 +20,28 @@ impl Instance {
         Instance { epoll: AtomicI32::new(-1), bell: AtomicBell::none() }
     }
 
-    /// The epoll instance; -1: none yet.
+    /// The epoll instance's descriptor; -1: not made yet.
     fn epoll(&self) -> i32 {
         // Acquire: pairs with the Release in `publish`.
         self.epoll.load(Ordering::Acquire)
     }
 
-    /// The bell; `None`: there is no instance yet. A thread that gets the bell finds the instance too.
+    /// The bell; `None`: the instance is not made yet. A thread that gets the bell finds the
+    /// instance too.
     pub fn bell(&self) -> Option<Bell> {
-        // The instance is read first, so that the bell goes along.
+        // The instance is read first: a thread that sees it sees the bell.
         if self.epoll() < 0 { None } else { self.bell.load() }
     }
 
     /// Lets all threads find the instance and its bell.
     pub fn publish(&self, epoll: i32, bell: Bell) {
         self.bell.store(Some(bell));
-        // Release: pairs with the Acquire in `epoll`: a thread that sees the instance sees the bell.
+        // Release: pairs with the Acquire in `epoll`: a thread that sees the instance sees the
+        // bell.
         self.epoll.store(epoll, Ordering::Release);
     }
 
-    /// Closes both. No M polls any more.
+    /// Closes the instance and the bell. No M may poll any more.
     pub fn close(&self) {
         let Some(bell) = self.bell() else { return };
         epoll::close(self.epoll.swap(-1, Ordering::Relaxed));
@@ -51,21 +53,21 @@ impl Instance {
 /// The poller's part of a P.
 pub struct Poll {
     pub instance: Instance,
-    /// Goroutines that wait for files of this instance.
+    /// The number of goroutines that wait for files of this instance.
     pub waiting: AtomicU32,
-    /// An M sleeps in the instance, or is about to: an M that ran the P.
+    /// Whether an M that ran the P sleeps in the instance, or is about to.
     pub attended: AtomicBool,
-    /// The next event ends the watcher's sleep, and then this is cleared.
+    /// Whether the next event ends the sleep of the node's watcher, which then clears this.
     pub armed: AtomicBool,
     /// The tick of the owner's last poll.
     pub polled_at: Cell<u32>,
-    /// After how many decisions the owner polls next.
+    /// The number of decisions from that poll to the next.
     pub ticks: Cell<u32>,
-    /// When an M last looked, in ns.
+    /// When an M last polled, in ns.
     pub last_poll: AtomicI64,
-    /// A goroutine has written to a file since the P's owner last looked for other P's files that are ready.
+    /// Whether a goroutine has written to a file since the P's owner last polled other P's.
     pub wrote: Cell<bool>,
-    /// How many opportunities to look there have passed since the owner last found something.
+    /// The number of opportunities to poll other P's since the owner last found something there.
     pub in_vain: Cell<u32>,
 }
 
@@ -87,16 +89,17 @@ impl Poll {
     /// Whether a poll could find a waiter.
     #[inline(always)]
     pub fn is_waited_for(&self) -> bool {
-        // Acquire: pairs with the SeqCst in `wait_begins`: a thread that sees a waiter finds the instance.
+        // Acquire: pairs with the SeqCst in `wait_begins`: a thread that sees a waiter finds the
+        // instance.
         self.waiting.load(Ordering::Acquire) != 0
     }
 
-    /// The epoll instance, to add files to; -1: none yet.
+    /// The epoll instance's descriptor, to add files to; -1: not made yet.
     pub fn epoll(&self) -> i32 {
         self.instance.epoll()
     }
 
-    /// When an M last looked, in ns.
+    /// When an M last polled, in ns.
     pub fn last_poll(&self) -> i64 {
         self.last_poll.load(Ordering::Relaxed)
     }
@@ -109,7 +112,7 @@ impl Poll {
 /// The poller's part of a node.
 pub struct NodePoll {
     pub instance: Instance,
-    /// The M that sleeps in the instance, or is about to.
+    /// The M that sleeps in the instance, or is about to; null: none.
     pub watcher: AtomicPtr<M>,
 }
 

@@ -1,10 +1,12 @@
-//! Timers: a heap for each P. The P's owner fires due entries between goroutines; other threads do when the owner
-//! can't. seed: N6
+//! Timers: a heap for each P. The P's owner fires due entries between goroutines; other threads do
+//! so when the owner can't. seed: N6
 //!
-//! Stopping a timer leaves its entry in the heap. An entry carries a number, and is dead once its target has another
-//! number. When more than half of a heap's entries are dead, a sweep takes them out.
+//! Stopping a timer leaves its entry in the heap. An entry carries a number, and is dead once its
+//! target has another number. When more than half of a heap's entries are dead, a sweep takes them
+//! out.
 //!
-//! Locks: a timer's first, then a heap's. With either of them held no goroutine is woken and no thread is made.
+//! Locks: a timer's first, then a heap's. With either of them held no goroutine is woken and no
+//! thread is made.
 
 use crate::sched::run::preempted;
 
@@ -30,12 +32,13 @@ use core::ptr;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 impl After {
-    /// Does what firing this timer does. False: there is no memory for the goroutine.
+    /// Makes the timer's effect, after its lock is released. False: there is no memory for the
+    /// goroutine.
     fn run(self, timer: &Timer) -> bool {
         match self {
             After::Nothing => true,
             After::Ready(waiter) => {
-                // SAFETY: the waiter is claimed, so it waits for this thread.
+                // SAFETY: the waiter is claimed, so only this thread wakes it.
                 unsafe { Waiter::ready(waiter, When::Next) };
                 true
             }
@@ -43,7 +46,7 @@ impl After {
                 let spawned = spawn(timer);
                 if !spawned {
                     timer.call_ended();
-                    // SAFETY: the reference of the call that was counted, and is not made.
+                    // SAFETY: the reference is that of the counted call, which is not made.
                     unsafe { Timer::release(timer) };
                 }
                 spawned
@@ -53,7 +56,8 @@ impl After {
 }
 
 impl Timer {
-    /// A timer that isn't started. [`Timer::free`] takes the pointer back. `None`: there is no memory.
+    /// Makes a timer that isn't started. [`Timer::free`] takes the pointer back. `None`: there is
+    /// no memory.
     pub fn new(fire: Fire, data: [usize; 2]) -> Option<*const Timer> {
         let timer = heap::boxed(Timer {
             lock: SpinLock::new(),
@@ -73,8 +77,9 @@ impl Timer {
         timer.map(|timer| Box::into_raw(timer).cast_const())
     }
 
-    /// Starts the timer, in place of its former start: the timer fires at `when` (ns) and then each `period` ns (0:
-    /// only once). True: the former start had not fired yet. Fails without memory, and then nothing has changed.
+    /// Starts the timer, in place of its former start: it fires at `when` (ns), and then each
+    /// `period` ns (0: only once). True: the former start had not fired yet. Fails without memory,
+    /// and changes nothing then.
     pub fn start(&self, when: i64, period: i64) -> Result<bool, NoMemory> {
         let mut was_active = false;
         let added = self.lock.with(|| {
@@ -99,10 +104,10 @@ impl Timer {
         Ok(was_active)
     }
 
-    /// Postpones a start to `when` (ns) without changing the heap: most timers that are started again are deadlines
-    /// that move on. False: the timer isn't started, or is periodic, or its entry would come out of the heap too late,
-    /// or the entry is gone with a former runtime. The caller holds the lock. As Go's `timer.modify`, which leaves the
-    /// heap to the P.
+    /// Postpones a start to `when` (ns) without changing the heap, because most timers that are
+    /// started again are deadlines that move on. False: the timer isn't started, or is periodic, or
+    /// its entry would come out of the heap too late or is gone with a former runtime. The caller
+    /// holds the lock. As Go's `timer.modify`, which leaves the heap to the P.
     fn postpone(&self, when: i64) -> bool {
         let is_active = self.number.load(Ordering::Relaxed) & 1 != 0;
         let later = is_active
@@ -115,7 +120,7 @@ impl Timer {
         later
     }
 
-    /// An entry for this timer, with a reference of its own. The caller holds the lock.
+    /// Makes an entry for this timer, with a reference of its own. The caller holds the lock.
     fn entry(&self, when: i64, number: u64) -> Entry {
         let when = when.min(LATEST);
         self.when.set(when);
@@ -125,8 +130,9 @@ impl Timer {
         Entry { when, number, target: Target::timer(self) }
     }
 
-    /// Lets the timer fire again at `when` (ns). Its entry goes into the heap of the caller's P or, if there is no
-    /// memory, into the place that the last entry has left in `from`. The caller holds the lock.
+    /// Lets the timer fire again at `when` (ns). Its entry goes into the heap of the caller's P or,
+    /// if there is no memory, into the place that the former entry has left in `from`. The caller
+    /// holds the lock.
     fn go_on(&self, when: i64, number: u64, from: &Timers) -> Added {
         let entry = self.entry(when, number);
         let added = add(|| entry).unwrap_or_else(|NoMemory| from.put_back(entry));
@@ -168,16 +174,16 @@ impl Timer {
         self.runs.get() > 0
     }
 
-    /// In the child of a fork: forgets the calls, and the goroutines that wait for them, which are the parent's. The
-    /// caller holds the lock.
+    /// Forgets the calls and the goroutines that wait for them, in the child of a fork: they are
+    /// the parent's. The caller holds the lock.
     fn forget_calls(&self) {
         self.runs.set(0);
         // SAFETY: the lock is held.
         unsafe { (*self.waiters.get()).forget() };
     }
 
-    /// A call of the function that was counted is over, or is not made after all. The caller has the call's reference,
-    /// and gives it back later.
+    /// Counts the end of a counted call, or that the call is not made after all. The caller has the
+    /// call's reference, and gives it back later.
     pub fn call_ended(&self) {
         let waiters = self.lock.with(|| {
             self.runs.set(self.runs.get() - 1);
@@ -190,17 +196,18 @@ impl Timer {
         ready_all(waiters);
     }
 
-    /// Stops the timer, and waits until its function isn't running. True: the timer was still to fire, before the call
-    /// or meanwhile, because its function or another thread had started it again. Fails with `-EDEADLK` if the timer's
-    /// own function calls this, and then nothing has changed. Otherwise fails as a wait does, and then the timer is
-    /// stopped.
+    /// Stops the timer, and waits until its function isn't running. True: the timer was still to
+    /// fire, before the call or meanwhile (its function or another thread had started it again).
+    /// Fails with `-EDEADLK` if the timer's own function calls this; nothing has changed then.
+    /// Otherwise fails as a wait does; the timer is stopped then.
     pub fn stop_and_wait(&self, deadline: i64) -> Result<bool, i32> {
         let caller = m::current_g();
         let me = ptr::from_ref(self);
         if caller.is_some_and(|g| g.has(flags::TIMER) && g.arg.get().cast_const() == me.cast()) {
             return Err(-libc::EDEADLK);
         }
-        // Another goroutine that waits may free the timer as soon as the function has ended.
+        // A reference, because another goroutine that waits may free the timer as soon as the
+        // function has ended.
         self.refs.fetch_add(1, Ordering::Relaxed);
         let result = self.wait_for_calls(deadline);
         // SAFETY: this reference was taken above.
@@ -253,12 +260,13 @@ impl Timer {
         unsafe { Timer::release(timer) };
     }
 
-    /// An entry of this timer is due. If the timer is to fire later or again it has a new entry then, and
-    /// [`Timer::home`] says in which heap.
+    /// Fires the timer for an entry that is due, unless the entry is dead or the start was
+    /// postponed. A timer that is to fire later or again has a new entry then, in the heap of
+    /// [`Timer::home`].
     ///
     /// # Safety
-    /// The entry is out of its heap, `from`, which keeps the entry's place. The caller has the entry's reference, and
-    /// uses it no more.
+    /// The entry is out of its heap, `from`, which keeps the entry's place. The caller has the
+    /// entry's reference, and uses it no more.
     unsafe fn due(timer: *const Timer, entry: Entry, now: i64, from: &Timers) -> Due {
         // SAFETY: the entry's reference.
         let this = unsafe { &*timer };
@@ -272,7 +280,7 @@ impl Timer {
             }
             let period = this.period.get();
             let again = (period > 0).then(|| {
-                // Late ticks are dropped, and the rhythm is kept.
+                // Drops ticks that are late, and keeps the rhythm.
                 let missed = (now - entry.when) / period;
                 let when = entry.when.saturating_add(period.saturating_mul(missed + 1));
                 this.go_on(when, entry.number, from)
@@ -297,8 +305,8 @@ impl Timer {
         due
     }
 
-    /// The start with this number has fired, and there was no memory for its goroutine: the timer fires again soon,
-    /// unless it was started or stopped since.
+    /// Lets the timer fire again soon, unless it was started or stopped since: the start with this
+    /// number has fired, without memory for its goroutine.
     #[cold]
     fn fire_later(&self, number: u64, now: i64, from: &Timers) {
         let added = self.lock.with(|| {
@@ -336,34 +344,34 @@ impl Entry {
     }
 }
 
-/// What an entry that was due turned out to be.
+/// The result for an entry that was due.
 enum Due {
     Fired,
-    /// Its timer is to fire later, and has another entry.
+    /// The entry's timer is to fire later, and has another entry.
     Postponed,
-    /// Its target had moved on.
+    /// The entry's target had moved on.
     Dead,
 }
 
-/// Of the entries that fire together, one in this number is measured.
+/// One in this number of the entries that fire together is measured.
 const MEASURED: usize = 16;
 
-/// A timer that found no memory for its goroutine fires again after this time, in ns.
+/// The time after which a timer that found no memory for its goroutine fires again, in ns.
 const RETRY: i64 = 1_000_000;
 
-/// While this lives the M with this P fires timers, and no thread forks. Firing takes the locks of timers, and of objects
-/// of the user's in which goroutines wait with a deadline or for a tick. The child could never take a lock that was held
-/// by a thread which it doesn't have.
+/// While this value exists, the M with this P fires timers, and no thread forks. Firing takes the
+/// locks of timers, and of the user's objects in which goroutines wait with a deadline or for a
+/// tick. The child could never take a lock held by a thread that it doesn't have.
 struct Firing(Option<PRef>);
 
 impl Firing {
-    /// `None`: a thread forks. Then the timers fire at the M's next look. The M must not wait for the end of the fork: the
-    /// fork may wait for a goroutine that needs the P.
+    /// `None`: a thread forks, and the timers fire at the M's next look. The M must not wait for
+    /// the end of the fork, which may wait for a goroutine that needs the P.
     fn begin() -> Option<Firing> {
         let Some(p) = m::with_p().map(|m| m.p()) else { return Some(Firing(None)) };
         let firing = Firing(Some(p));
-        // SeqCst: pairs with `wait_until_none_fires`. Either the forking thread sees this M, or this thread sees that it
-        // forks.
+        // SeqCst: pairs with `wait_until_none_fires`. Either the forking thread sees `fires`, or
+        // this thread sees the fork.
         p.fires.store(true, Ordering::SeqCst);
         if forking::forks() {
             drop(firing);
@@ -384,9 +392,10 @@ impl Drop for Firing {
     }
 }
 
-/// For a thread that is about to fork, and is inside. A handler of the host's may fork on a thread that fires timers;
-/// then another thread that forks must not wait for this one. If the caller has lost its P in a block or a call, the P is
-/// another M's, which may fire timers.
+/// Clears `fires` of the caller's P, for a thread inside that is about to fork. A handler of the
+/// host's may fork on a thread that fires timers, and then another thread that forks must not wait
+/// for this thread. If the caller has lost its P, another M may fire timers with it: nothing is
+/// cleared.
 pub fn no_longer_keeps_from_forking() {
     if m::holds_p()
         && let Some(m) = m::with_p()
@@ -395,7 +404,7 @@ pub fn no_longer_keeps_from_forking() {
     }
 }
 
-/// For a thread that has said that it forks: waits until no other thread fires timers.
+/// Waits until no other thread fires timers, for a thread that has announced its fork.
 pub fn wait_until_none_fires(rt: &Runtime) {
     for p in rt.all_made_ps() {
         let mut round = 0;
@@ -408,7 +417,7 @@ pub fn wait_until_none_fires(rt: &Runtime) {
 }
 
 impl Timers {
-    /// Fires all due entries, unless a thread forks. Returns how many were alive.
+    /// Fires all due entries, unless a thread forks. Returns the number that were alive.
     pub fn run(&self, now: i64) -> usize {
         if self.next() > now {
             return 0;
@@ -433,8 +442,8 @@ impl Timers {
             for entry in &batch[..taken] {
                 // SAFETY: the loop above has written the first `taken` entries.
                 let entry = unsafe { entry.assume_init() };
-                // The first entry is measured, and some of many. A timer that calls a function has no waiting goroutine
-                // to measure.
+                // The first entry is measured, and one in `MEASURED`. A timer that calls a function
+                // has no waiting goroutine to measure.
                 let measured = match fired % MEASURED {
                     0 => m::with_p(),
                     _ => None,
@@ -461,7 +470,8 @@ impl Timers {
 }
 
 impl Added {
-    /// May wake or make a thread, so the caller holds no lock.
+    /// Tells the timer watcher of a new entry. May wake or make a thread, so the caller holds no
+    /// lock.
     fn announce(self) {
         if let Some(when) = self.news {
             rt().timer_added(when);
@@ -469,8 +479,8 @@ impl Added {
     }
 }
 
-/// Adds the entry that `make` gives to the heap of the caller's P, or of any P if the caller has none. Calls `make`
-/// once, with the heap's lock held, when there is room.
+/// Adds an entry to the heap of the caller's P, or of any P if the caller has none. Calls `make`
+/// for the entry once, with the heap's lock held, when there is room.
 #[inline(always)]
 fn add(mut make: impl FnMut() -> Entry) -> Result<Added, NoMemory> {
     if let Some(m) = m::with_p() {
@@ -505,8 +515,8 @@ fn add_to_any(mut make: impl FnMut() -> Entry) -> Result<Added, NoMemory> {
     }
 }
 
-/// Lets a deadline (ns) end the goroutine's park with this number. The caller owns the goroutine, which is at rest: its
-/// claim is `ARMING`. False: there is no memory for the entry.
+/// Lets a deadline (ns) end the goroutine's park with this number. The caller owns the goroutine,
+/// which is at rest, with its claim `ARMING`. False: there is no memory for the entry.
 pub fn add_park(g: GRef, number: u64, deadline: i64) -> bool {
     let parker = &g.parker;
     let entry = Entry { when: deadline.min(LATEST), number, target: Target::parker(parker) };
@@ -516,9 +526,9 @@ pub fn add_park(g: GRef, number: u64, deadline: i64) -> bool {
     true
 }
 
-/// The target of an entry in the heap of P `home` has moved on before its time: counts the entry as dead.
+/// Counts an entry in the heap of P `home` as dead: its target has moved on before its time.
 pub fn left_early(home: u16) {
-    // Only a hint, so this doesn't wait for a shutdown that is under way.
+    // The count is a hint, so this doesn't wait for a shutdown that is under way.
     let Some(rt) = Visit::try_begin() else { return };
     if let Some(p) = rt.p_if_made(home as usize) {
         let moved = p.timers.closed.load(Ordering::Relaxed);
@@ -527,14 +537,14 @@ pub fn left_early(home: u16) {
     }
 }
 
-/// When the first timer of an idle P is due, in ns; `i64::MAX`: never. A P that was given to an M which doesn't run yet
-/// is that M's.
+/// When the first timer of an idle P is due, in ns; `i64::MAX`: never. A P that was given to an M
+/// that doesn't run yet is not idle.
 pub fn next_of_idle_ps() -> i64 {
     next_of(|p| p.of_node().is_idle_p(p))
 }
 
-/// When the first timer of a P is due that is neither idle nor running, in ns: its M is in a system call, or the world
-/// is stopped.
+/// When the first timer of a left P is due, in ns: a P that is neither idle nor running, because
+/// its M is in a system call or the world is stopped.
 pub fn next_of_left_ps() -> i64 {
     next_of(|p| !matches!(p.status(), PStatus::Idle | PStatus::Running))
 }
@@ -543,10 +553,11 @@ fn next_of(which: impl Fn(PRef) -> bool) -> i64 {
     rt().ps().filter(|&p| which(p)).map(|p| p.timers.next()).min().unwrap_or(i64::MAX)
 }
 
-/// An M that could not take a P for an event tries again after this time, in ns.
+/// The time after which an M that could not take a P for an event tries again, in ns.
 const TRY_AGAIN: i64 = 250_000;
 
-/// When an M must wake for events of P's whose goroutines compute, in ns: when an event is due and its P may be taken.
+/// When an M must wake for events of P's whose goroutines compute, in ns: once an event is due and
+/// its P may be taken. `i64::MAX`: never.
 fn next_of_computing_ps(rt: &Runtime) -> i64 {
     if !events::may_take_ps(rt) {
         return i64::MAX;
@@ -565,10 +576,10 @@ fn next_of_computing_ps(rt: &Runtime) -> i64 {
 }
 
 impl Runtime {
-    /// An M is about to sleep. Returns when it must wake for timers, in ns, and makes it the timer watcher; -1 if there
-    /// is no such timer, or another M wakes in time. The timers are those of idle P's, and of P's whose goroutines
-    /// compute. sysmon looks after the latter, too, but when all CPUs compute the kernel may let sysmon wait for some
-    /// ms.
+    /// For an M that is about to sleep: returns when it must wake for timers, in ns, and makes it
+    /// the timer watcher; -1 if there is no such timer, or another M wakes in time. The timers are
+    /// those of idle P's, and of P's whose goroutines compute. sysmon looks after the latter, too,
+    /// but may wait some ms for a CPU when all CPUs compute.
     pub fn watch(&self, m: MRef) -> i64 {
         self.watch.with(|| {
             let next = next_of_idle_ps().min(next_of_computing_ps(self));
@@ -581,7 +592,7 @@ impl Runtime {
         })
     }
 
-    /// The M is awake, and stops being the timer watcher.
+    /// Ends the M's post as the timer watcher, if it has that post: the M is awake.
     pub fn unwatch(&self, m: MRef) {
         if self.watcher.load(Ordering::Relaxed) != m.as_ptr() {
             return;
@@ -594,7 +605,7 @@ impl Runtime {
         });
     }
 
-    /// Whether an M wakes at this time (ns) or earlier for timers.
+    /// Whether the timer watcher wakes at this time (ns) or earlier.
     pub fn is_watched_until(&self, when: i64) -> bool {
         when >= self.watching_until.load(Ordering::Relaxed)
     }
@@ -604,7 +615,8 @@ impl Runtime {
         next_of_idle_ps() != i64::MAX && self.watcher.load(Ordering::Relaxed).is_null()
     }
 
-    /// A timer was added to a P that the caller doesn't hold.
+    /// Wakes an M, if no M wakes early enough for a timer that is due at `when` (ns), which was
+    /// added to a P that the caller doesn't hold.
     pub fn timer_added(&self, when: i64) {
         if when == i64::MAX {
             return;

@@ -1,4 +1,4 @@
-//! Timers and the heap that a P keeps of them. `core::timers` has the protocol.
+//! Timers, and the heap of a P. The parent module and `../TIMERS.md` have the protocol.
 
 use crate::arch;
 use crate::os::heap;
@@ -12,51 +12,55 @@ use core::sync::atomic::{
     AtomicBool, AtomicI32, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering,
 };
 
-/// A timer of the rooms above: calls a function when it fires.
+/// A timer of the rooms above, with the function that it calls when it fires.
 pub struct Timer {
     pub lock: SpinLock,
-    /// The number of the start under way; odd while it is to fire.
+    /// The number of the start under way; odd while the timer is to fire.
     pub number: AtomicU64,
-    /// References: the user's, one for each entry in a heap, one for each counted call (as long as there are references
-    /// to its goroutine), and one for each caller that waits in `stop_and_wait`.
+    /// References: the user's; one for each entry in a heap; one for each counted call, as long as
+    /// there are references to its goroutine; one for each caller that waits in `stop_and_wait`.
     pub refs: AtomicU32,
-    /// The P whose heap has the entry of the start under way. This and `period` are used with the lock held.
+    /// The P whose heap has the entry of the start under way. `home` and `period` are used with the
+    /// lock held.
     pub home: Cell<u16>,
     /// The period in ns; 0: fires once.
     pub period: Cell<i64>,
-    /// When the timer is to fire, in ns. Its entry comes out of the heap at `entry_when` at the latest, and goes in again
-    /// if that is too early. These and `entered_in` are used with the lock held.
+    /// When the timer is to fire, in ns. Its entry comes out of the heap at `entry_when` at the
+    /// latest, and goes in again if that is too early. `when`, `entry_when` and `entered_in` are
+    /// used with the lock held.
     pub when: Cell<i64>,
     pub entry_when: Cell<i64>,
     /// The number of the runtime whose heap has the entry.
     pub entered_in: Cell<u32>,
-    /// The number of calls of the function that have been decided and have not returned. Used with the lock held, as are
-    /// `runs_in` and `waiters`.
+    /// The number of calls of the function that are decided and have not returned. `runs`,
+    /// `runs_in` and `waiters` are used with the lock held.
     pub runs: Cell<u32>,
-    /// The number of the runtime that makes these calls. The child of a fork makes none of them.
+    /// The number of the runtime that makes the calls in `runs`. The child of a fork makes none of
+    /// them.
     pub runs_in: Cell<u32>,
-    /// Goroutines and threads that wait until there are no such calls.
+    /// Goroutines and threads that wait until `runs` is 0.
     pub waiters: UnsafeCell<WaitQueue>,
     pub fire: Fire,
-    /// For the use of `fire`.
+    /// For `fire`.
     pub data: [usize; 2],
 }
 
-/// What a timer does when it fires, with the time in ns. Called with the timer's lock held, so it only decides what
-/// happens afterwards.
+/// Decides, at a time in ns, what a timer that fires does. Called with the timer's lock held, so
+/// the effect itself comes later ([`After`]).
 pub type Fire = fn(&Timer, i64) -> After;
 
-/// There is no memory for another entry.
+/// The error that there is no memory for another entry.
 pub struct NoMemory;
 
-/// What is done for a timer that has fired, after its lock is released: it may wake or make a thread.
+/// The effect of a timer that has fired. It may wake or make a thread, so it comes after the
+/// timer's lock is released.
 #[must_use]
 pub enum After {
     Nothing,
-    /// Makes this waiter ready, which was taken out of its queue and claimed.
+    /// Makes this waiter ready. It was taken out of its queue and claimed.
     Ready(*const Waiter),
-    /// Calls the timer's function, in a goroutine that `spawn(timer)` makes. False: there is no memory for the
-    /// goroutine, or the runtime is being ended.
+    /// Calls the timer's function, in a goroutine that `spawn(timer)` makes. False: there is no
+    /// memory for the goroutine, or the runtime is being ended.
     Call(fn(*const Timer) -> bool),
 }
 
@@ -65,9 +69,9 @@ impl Timer {
     /// The caller has a reference, and gives it up.
     pub unsafe fn release(timer: *const Timer) {
         // AcqRel: pairs with the other releases, so the timer is freed after all uses.
-        // SAFETY: the caller's reference keeps it alive.
+        // SAFETY: the caller's reference keeps the timer alive.
         if unsafe { &*timer }.refs.fetch_sub(1, Ordering::AcqRel) == 1 {
-            // SAFETY: the last reference; it was made by `Box::into_raw`.
+            // SAFETY: the last reference; the pointer is from `Box::into_raw`.
             drop(unsafe { Box::from_raw(timer.cast_mut()) });
         }
     }
@@ -106,11 +110,11 @@ impl Target {
 
 #[derive(Clone, Copy)]
 pub struct Entry {
-    /// When it is due, in ns on CLOCK_MONOTONIC; at most [`LATEST`].
+    /// When the entry is due, in ns on CLOCK_MONOTONIC; at most [`LATEST`].
     pub when: i64,
-    /// The number that the target must still have: else the entry is dead.
+    /// The number of the target. The entry is dead once the target has another number.
     pub number: u64,
-    /// A timer, to which the entry has a reference, or the parker of a goroutine.
+    /// A timer, to which the entry has a reference, or a goroutine's parker.
     pub target: Target,
 }
 
@@ -124,7 +128,7 @@ impl Entry {
         }
     }
 
-    /// Ends what the entry holds.
+    /// Gives up the entry's reference, if its target is a timer.
     pub fn forget(self) {
         if let Some(t) = self.target.as_timer() {
             // SAFETY: the entry's reference.
@@ -136,25 +140,27 @@ impl Entry {
 /// The timers of one P.
 pub struct Timers {
     heap: Locked<Vec<Entry>>,
-    /// When the first is due, in ns; `i64::MAX`: never.
+    /// When the first entry is due, in ns; `i64::MAX`: there is none.
     pub next: AtomicI64,
-    /// How many entries are dead: their target has moved on. Below 0 for a moment if an entry is taken out before its
-    /// death is counted.
+    /// The number of dead entries, whose target has moved on. Below 0 for a moment if an entry is
+    /// taken out before its death is counted.
     pub dead: AtomicI32,
-    /// How many places are kept for entries that are out to fire and may come back. Grows with the lock of `heap` held.
+    /// The number of places kept for entries that are out to fire and may come back. Grows with the
+    /// lock of `heap` held.
     pub kept: AtomicUsize,
-    /// The P is gone, and its entries are in another P's heap. Changed with the lock of `heap` held.
+    /// Whether the P is above GOMAXPROCS, and its entries are in another P's heap. Changed with the
+    /// lock of `heap` held.
     pub closed: AtomicBool,
     pub id: u16,
 }
 
-/// The latest time, in ns, at which an entry may be due: `i64::MAX` says that there is no entry.
+/// The latest time at which an entry may be due, in ns. (`i64::MAX` says that there is no entry.)
 pub const LATEST: i64 = i64::MAX - 1;
 
-/// Children of a heap's node: four have better locality than two.
+/// The number of children of a heap's node: four have better locality than two.
 pub const FANOUT: usize = 4;
 
-/// A heap with at most half as many dead entries as this isn't swept.
+/// A heap is swept only if it has more than half this number of dead entries.
 pub const SWEEP_FROM: usize = 64;
 
 impl Timers {
@@ -179,25 +185,25 @@ impl Timers {
         })
     }
 
-    /// When the first timer of the heap is due, in ns; `i64::MAX`: there is none. Acquire: pairs with the Release in
-    /// `Timers::with`.
+    /// When the first entry is due, in ns; `i64::MAX`: there is none. Acquire: pairs with the
+    /// Release in `Timers::with`.
     #[inline(always)]
     pub fn next(&self) -> i64 {
         self.next.load(Ordering::Acquire)
     }
 
-    /// Whether an entry may be alive, going by the count of dead ones.
+    /// Whether an entry may be alive, by the count of dead entries.
     pub fn may_fire(&self) -> bool {
         let dead = || self.dead.load(Ordering::Relaxed).max(0) as usize;
         self.next() != i64::MAX && self.with(|heap| heap.len() > dead())
     }
 
-    /// Whether an entry is alive. Reads all dead ones.
+    /// Whether an entry is alive. Reads the entries up to the first that is alive.
     pub fn will_fire(&self) -> bool {
         self.next() != i64::MAX && self.with(|heap| heap.iter().any(Entry::alive))
     }
 
-    /// How many entries there are.
+    /// The number of entries.
     pub fn len(&self) -> usize {
         self.with(|heap| heap.len())
     }
@@ -216,7 +222,7 @@ impl Timers {
         })
     }
 
-    /// The places aren't needed any more.
+    /// Undoes [`Timers::keep_places`] for `n` places.
     pub fn give_places_back(&self, n: usize) {
         self.kept.fetch_sub(n, Ordering::Relaxed);
     }
@@ -232,7 +238,8 @@ impl Timers {
         Added { home: self.id, news: Some(entry.when) }
     }
 
-    /// Adds the entry that `make` gives, which is called once, when there is room. False: the P is gone.
+    /// Adds the entry that `make` returns; calls `make` once, when there is room. False: the heap
+    /// is closed.
     #[inline(always)]
     pub fn add(&self, make: &mut impl FnMut() -> Entry) -> Result<bool, NoMemory> {
         self.with(|heap| {
@@ -250,7 +257,8 @@ impl Timers {
         })
     }
 
-    /// Whether a sweep takes out more than half of the entries, and enough to be worth the work.
+    /// Whether a sweep would take out more than half of the entries, and enough to be worth the
+    /// work.
     #[inline(always)]
     fn is_mostly_dead(&self, heap: &[Entry]) -> bool {
         let dead = self.dead.load(Ordering::Relaxed).max(0) as usize;
@@ -272,8 +280,8 @@ impl Timers {
         Ok(())
     }
 
-    /// Drops the dead entries, and counts anew: a death that was counted in this heap by mistake, because its entry had
-    /// moved with GOMAXPROCS, causes at most one sweep.
+    /// Drops the dead entries, and sets `dead` to 0. So a death that was counted in this heap by
+    /// mistake, because its entry had moved with GOMAXPROCS, causes at most one sweep.
     pub fn sweep(&self, heap: &mut Vec<Entry>) {
         heap.retain(|e| {
             let keep = e.alive();
@@ -288,15 +296,15 @@ impl Timers {
         self.dead.store(0, Ordering::Relaxed);
     }
 
-    /// How many entries are counted as dead, and how many are dead.
+    /// The count of dead entries, and the number of dead entries.
     #[cfg(test)]
     pub fn census(&self) -> (i32, i32) {
         let dead = self.with(|heap| heap.iter().filter(|e| !e.alive()).count());
         (self.dead.load(Ordering::Relaxed), dead as i32)
     }
 
-    /// Opens or closes the heap. Its entries go to `into`, which keeps places for them; without `into` they are
-    /// dropped.
+    /// Closes or opens the heap. Its entries go to `into`, which keeps places for them; without
+    /// `into` they are dropped.
     pub fn close(&self, closed: bool, into: Option<PRef>) {
         let entries = self.with(|heap| {
             self.closed.store(closed, Ordering::Relaxed);
@@ -305,7 +313,7 @@ impl Timers {
         });
         for entry in entries {
             match into {
-                // The stopper of the world announces them when the world starts again.
+                // Not announced here: the stopper of the world does so when the world goes on.
                 Some(p) if entry.alive() => drop(p.timers.put_back(entry)),
                 _ => entry.forget(),
             }
@@ -340,8 +348,8 @@ pub fn sift_down(heap: &mut [Entry], mut i: usize) {
     heap[i] = entry;
 }
 
-/// The child that is due first. Without branches where there are all four: which one it
-/// is can't be predicted.
+/// The child that is due first. No branches if there are all four children: a processor can't
+/// predict which is first.
 #[inline(always)]
 pub fn least_child(heap: &[Entry], i: usize) -> Option<usize> {
     let first = i * FANOUT + 1;
@@ -364,12 +372,12 @@ pub fn pop(heap: &mut Vec<Entry>) -> Entry {
     first
 }
 
-/// An entry is in a heap.
+/// Proof that an entry was added to a heap.
 #[must_use]
 pub struct Added {
-    /// The P whose heap it is.
+    /// The P whose heap has the entry.
     pub home: u16,
-    /// When it is due, in ns, if the timer watcher must know.
+    /// When the entry is due, in ns, if the timer watcher must know.
     pub news: Option<i64>,
 }
 
