@@ -1,6 +1,5 @@
-//! M's without a P whose goroutine needs a P, now or soon: it is back from an announced call, or
-//! enters the library after a block in which another thread took its P. SYSCALLS.md draws the
-//! states ([`Hold`]). seed: S7, B8
+//! M's without a P whose goroutines need a P, now or soon: back from an announced call, or from a
+//! block in which another thread took the P. SYSCALLS.md draws the states ([`Hold`]). seed: S7, B8
 
 use super::call::SURE;
 use crate::os::{thread, time};
@@ -21,7 +20,7 @@ const SHORT: i64 = 20_000;
 const PER_CALL: i32 = 25_000;
 /// The limit of `G::used_without_p`, in ns: above it a goroutine needs a P after its call.
 const MOST: i32 = 200_000;
-/// What a goroutine that needs a P before its next call adds to `G::used_without_p`, in ns: the
+/// Added to `G::used_without_p`, in ns, if a goroutine needs a P before its next call: the
 /// allowance of 64 calls, most of which then end with a P.
 const NEEDED_P: i32 = 64 * PER_CALL;
 

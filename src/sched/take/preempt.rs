@@ -69,7 +69,7 @@ fn take_locked(p: PRef, m: MRef, to: PStatus, taken: Hold) -> bool {
     true
 }
 
-/// What the goroutine on a P does.
+/// The activity of the goroutine on a P.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Doing {
     /// The goroutine is in the library or just leaving it, or no M runs the P.
@@ -290,7 +290,7 @@ pub fn stop_strays(rt: &Runtime) -> bool {
     any
 }
 
-/// What the thread of an M outside without a P does. `None`: ask again soon.
+/// The state of the thread of an M that is outside without a P. `None`: ask again soon.
 fn state_of_stray(rt: &Runtime, m: MRef) -> Option<State> {
     // A thread that is awake and has had no CPU yet counts as blocked. A goroutine that announces
     // its calls (`GoesOn`) is hardly ever blocked here.

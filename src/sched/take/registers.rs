@@ -76,8 +76,8 @@ pub fn show_all(rt: &Runtime) {
             waits = true;
             match want(m) {
                 state::NO => {}
-                // The handler ignores a signal that arrives in the library, so the signal is sent
-                // again.
+                // The handler ignores a signal that arrives while the M is inside, so the signal is
+                // sent again.
                 state::WANTED if look % LOOKS == 0 => {}
                 _ => return,
             }
@@ -106,7 +106,7 @@ const LOOKS: u32 = 50;
 /// The pause between two rounds of a stopper that waits for registers, in ns.
 const SHOW_PAUSE: i64 = 20_000;
 
-/// Lets the threads that show their registers go on, because the world does.
+/// Lets the threads that show their registers go on, as the world goes on.
 pub fn stop_showing(rt: &Runtime) {
     rt.for_each_m(|m| {
         if m.show.swap(state::NO, Ordering::AcqRel) == state::SHOWN {
@@ -117,7 +117,8 @@ pub fn stop_showing(rt: &Runtime) {
 
 /// The registers of the M's goroutine, if it shows them or waits in the handler.
 pub fn shown(m: MRef) -> Option<*mut c_void> {
-    // Acquire: pairs with the Release in `show_if_wanted`, so the context below is no older one.
+    // Acquire: pairs with the Release in `show_if_wanted`, so the context read below is the one
+    // shown now.
     let shows = m.show.load(Ordering::Acquire) == state::SHOWN;
     let waits_here = m.context.seen();
     // SAFETY: a goroutine that this M runs is a descriptor, which stays mapped.

@@ -24,8 +24,8 @@ pub struct Template {
     pub needed: AtomicBool,
     /// When the spare M that is not in its pool yet was asked for, in ns; 0: none is wanted.
     pub since: AtomicI64,
-    /// The node for which the template thread must make that M; [`NONE`]: it has nothing to make,
-    /// or has begun.
+    /// The node for which the template thread must make that M; [`NONE`]: the thread has nothing to
+    /// make, or has begun.
     pub node: AtomicUsize,
     pub service: Service,
 }

@@ -27,7 +27,7 @@ const RECHECK: i64 = 100_000;
 pub struct Stopped(());
 
 impl Stopped {
-    /// Takes up a [`Stopped`] that was forgotten.
+    /// Recreates a [`Stopped`] that was forgotten.
     ///
     /// # Safety
     /// The world is stopped, and its `Stopped` was forgotten. One call for each forgotten

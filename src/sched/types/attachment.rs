@@ -1,4 +1,4 @@
-//! What an attached thread has besides its M. `lifecycle::attach` has the protocol.
+//! The record that an attached thread has beside its M. `lifecycle::attach` has the protocol.
 
 use crate::os::{self, heap, mem, thread};
 use core::cell::Cell;
@@ -7,7 +7,7 @@ use core::cell::Cell;
 /// function there. Memory is used only as it is touched.
 pub const G0_STACK: usize = 8 << 20;
 
-/// What an attached thread has besides its M.
+/// The record that an attached thread has beside its M.
 pub struct Attachment {
     /// The lowest byte of g0's stack, whose lowest page is a guard.
     pub stack: usize,

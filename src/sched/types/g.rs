@@ -61,7 +61,7 @@ pub mod flags {
     pub const TIMER: u32 = 1 << 21;
     /// Runs on the stack of a thread that has called `gs_attach`; has no stack of its own.
     pub const ATTACHED: u32 = 1 << 22;
-    /// Its wait to run is measured, from `ready_at` on.
+    /// The wait to run is measured, from `ready_at` on.
     pub const TIMED: u32 = 1 << 23;
     /// `last_error` isn't 0: the goroutine's last look-up of a host has failed.
     pub const FOUND_NO_HOST: u32 = 1 << 24;
@@ -177,7 +177,7 @@ pub struct G {
     pub hand_park: AtomicU64,
     /// The error of the last failed look-up of a host: see `gs_last_error`.
     pub last_error: Cell<i32>,
-    /// What ThreadSanitizer knows of the stack.
+    /// The stack for ThreadSanitizer.
     pub fiber: Fiber,
     /// References: the goroutine's own until it ends, and the user's.
     pub refs: AtomicU32,
@@ -250,7 +250,7 @@ impl G {
         (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) })
     }
 
-    /// The stack; a goroutine that has begun has one.
+    /// The stack of a goroutine that has begun. Panics if there is none.
     #[inline(always)]
     pub fn stack_of_running(&self) -> Stack {
         self.stack.get().expect("a goroutine that has begun has a stack")

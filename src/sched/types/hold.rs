@@ -73,7 +73,7 @@ impl AtomicHold {
         Hold::of(self.0.load(Ordering::Acquire))
     }
 
-    /// For an M inside: whether it has nothing to answer.
+    /// For an M inside: whether its word is `Held`, so that it has nothing to answer.
     #[inline(always)]
     pub fn is_held(&self) -> bool {
         // Acquire: as in `get`.

@@ -1,4 +1,4 @@
-//! What the P's of one NUMA node have in common. seed: N1, N2
+//! Node: the queues, idle M's, pools and CPUs that the P's of one NUMA node share. seed: N1, N2
 
 use super::g::G;
 use super::m::MRef;

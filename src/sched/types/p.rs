@@ -133,8 +133,7 @@ pub struct P {
     quick_until: AtomicU32,
     /// Whether GOMAXPROCS is 1: then there are no thieves.
     pub alone: Cell<bool>,
-    /// `Some` while the owner puts off telling other M's of private work: whether there was any.
-    /// See [`P::tell_later`].
+    /// `Some` while [`P::tell_later`] runs: whether private work was added meanwhile.
     tells_later: Cell<Option<bool>>,
     pub id: u16,
     pub node: u16,
@@ -221,8 +220,8 @@ pub struct Pace {
     /// The turn (see [`P::turn`]) that the owner last saw, and when it first saw that turn, in ns.
     pub turn: Cell<u32>,
     pub turn_seen_at: Cell<i64>,
-    /// Whether the turn was over when the owner last read the clock to find that out; the tick and
-    /// the time (ns) of that reading; the tick of the next such reading.
+    /// The last reading of the clock to find out whether the turn is over: the answer, the tick,
+    /// the time (ns), and the tick of the next such reading.
     pub turn_is_over: Cell<bool>,
     pub looked_tick: Cell<u32>,
     pub looked_at: Cell<i64>,
@@ -433,7 +432,7 @@ impl P {
         self.tick.load(Ordering::Relaxed).wrapping_sub(self.inherited.load(Ordering::Relaxed))
     }
 
-    /// Notes that the goroutine on the P now was seen there at this time (ns).
+    /// Notes that the present goroutine was seen on the P at `now` (ns).
     pub fn seen_at(&self, now: i64) {
         self.seen_at.store(now, Ordering::Relaxed);
         let calls = self.syscall_tick.load(Ordering::Relaxed);

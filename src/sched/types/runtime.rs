@@ -682,7 +682,7 @@ impl Runtime {
         self.ends.load(Ordering::Relaxed) != 0
     }
 
-    /// The M's for which `f` is true.
+    /// The M's for which `is_true` is true.
     pub fn ms_that(&self, is_true: impl Fn(&M) -> bool) -> Vec<MRef> {
         // SAFETY: M's stay mapped.
         let found = |m: &M| unsafe { MRef::from_ptr(m) };

@@ -110,8 +110,8 @@ pub fn is_needed(p: PRef) -> bool {
         || p.next_event() <= time::now()
 }
 
-/// For sysmon: ends a loan that lasts for `LONG`. The borrower keeps the P, and the lender gets the
-/// signal, because it must not compute on without a P. True: ended.
+/// For sysmon: ends a loan that lasts for `LONG`. The borrower keeps the P. The lender, which must
+/// not compute on without a P, gets the signal. True: ended.
 pub fn end_if_long(rt: &Runtime, p: PRef, now: i64) -> bool {
     if p.loan.began_before(now - LONG)
         && let Some(lender) = p.loan.end()

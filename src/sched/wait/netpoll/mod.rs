@@ -288,7 +288,7 @@ pub fn stop_attending(p: PRef) {
 }
 
 /// Lets the next event of the P's files, or an event that is there already, wake the node's
-/// watcher, once. Undone by `disarm`.
+/// watcher, once.
 pub fn arm(p: PRef) {
     // SeqCst: pairs with `disarm`: either this thread sees `armed` cleared, or the watcher that has
     // cleared it sees that the P is idle.

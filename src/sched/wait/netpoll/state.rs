@@ -61,7 +61,7 @@ pub struct Poll {
     pub armed: AtomicBool,
     /// The tick of the owner's last poll.
     pub polled_at: Cell<u32>,
-    /// The number of decisions from that poll to the next.
+    /// The number of decisions from the owner's last poll to its next.
     pub ticks: Cell<u32>,
     /// When an M last polled, in ns.
     pub last_poll: AtomicI64,

@@ -268,7 +268,7 @@ impl Timer {
     /// The entry is out of its heap, `from`, which keeps the entry's place. The caller has the
     /// entry's reference, and uses it no more.
     unsafe fn due(timer: *const Timer, entry: Entry, now: i64, from: &Timers) -> Due {
-        // SAFETY: the entry's reference.
+        // SAFETY: the entry's reference keeps the timer alive.
         let this = unsafe { &*timer };
         let (due, after, again) = this.lock.with(|| {
             if !this.waits(entry.number) {
