@@ -1,12 +1,14 @@
-//! `gs_attach`: the calling thread becomes an M, and the code that it runs from there on becomes a goroutine.
+//! `gs_attach`: the calling thread becomes an M, and the code that it runs from then on becomes a
+//! goroutine.
 //!
-//! That goroutine is a root, like `gs_run`'s, and is bound to its M. It has no stack of its own but keeps the thread's;
-//! g0 gets a stack that is mapped for it. So three contexts take turns:
+//! That goroutine is a root, like `gs_run`'s, and is bound to its M. It has no stack of its own but
+//! keeps the thread's; g0 gets a stack that is mapped for it. So three contexts take turns:
 //!
-//! - `attach` leaves the thread's stack, as the context at rest of the new goroutine, for g0, which
-//!   does all that `gs_run` does. g0 then switches to the goroutine: `attach` returns.
-//! - `detach` ends the goroutine as any other ends, but leaves a context on the thread's stack. When g0 has nothing
-//!   left to do it switches back there: `detach` returns, on a thread that isn't an M any more.
+//! - `attach` saves the thread's context as that of the new goroutine, at rest, and switches to g0,
+//!   which does all that `gs_run` does. g0 then switches to the goroutine: `attach` returns.
+//! - `detach` ends the goroutine as any other ends, but leaves a context on the thread's stack.
+//!   Once g0 has nothing left to do, it switches back to that context: `detach` returns, on a
+//!   thread that is no longer an M.
 
 use super::{goroutine, run, spawn};
 use crate::arch::{self, Place, sanitizer};
@@ -21,14 +23,14 @@ use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::Ordering;
 
-/// Attaches the calling thread; `chosen`: flags of [`flags::PUBLIC`]. `-EBUSY`: it is an M already;
-/// `-ENOSYS`: a sanitizer watches the stacks.
+/// Attaches the calling thread; `chosen`: flags of [`flags::PUBLIC`]. `-EBUSY`: the thread is an M
+/// already; `-ENOSYS`: a sanitizer watches the stacks.
 pub fn attach(chosen: u32) -> i32 {
     if m::current().is_some() {
         return -libc::EBUSY;
     }
     let _errno = KeepErrno::new();
-    // A runtime that is made looks for the sanitizer.
+    // Enter first: making the runtime looks for the sanitizer.
     if let Err(e) = Guest::enter() {
         return e;
     }
@@ -55,13 +57,13 @@ pub fn attach(chosen: u32) -> i32 {
     }
     // SAFETY: g0 has switched to the goroutine, and nothing has run since.
     let m = unsafe { Left::from_words(words).settle() };
-    // `detach` frees it.
+    // `detach` frees the attachment.
     let _ = Box::into_raw(attachment);
     boundary::leave(m);
     0
 }
 
-/// What runs on g0's stack, from its beginning to its end.
+/// The main function of g0's stack: runs the thread as an M, then resumes the thread's own context.
 unsafe extern "C" fn on_g0(attachment: *const Attachment) -> ! {
     // SAFETY: the attachment stays until the thread's own context has been resumed, below.
     let a = unsafe { &*attachment };
@@ -69,13 +71,13 @@ unsafe extern "C" fn on_g0(attachment: *const Attachment) -> ! {
     let mut here = Place::new();
     here.note_modes();
     let mut never = 0;
-    // SAFETY: the thread's own context is at rest: either nothing has resumed it, or `detach` has left it. The context
-    // that is left here is not resumed.
+    // SAFETY: the thread's own context is at rest: either nothing has resumed it, or `detach` has
+    // saved it. The context saved here is never resumed.
     unsafe { arch::switch(&raw mut never, a.native.get(), [0; 3], &mut here) };
     unreachable!("g0 of a thread that is no M any more");
 }
 
-/// The goroutine of this M, as if it had run before.
+/// Makes the goroutine of this M, runnable, as if it had run before.
 fn root(m: MRef, a: &Attachment) -> Result<GRef, i32> {
     let g = spawn::create_root(no_function, ptr::null_mut(), 0)?;
     spawn::share(g);
@@ -89,11 +91,11 @@ fn root(m: MRef, a: &Attachment) -> Result<GRef, i32> {
     Ok(g)
 }
 
-/// Stands for the function of a goroutine that has begun without a function.
+/// Stands for the function of a goroutine that began without a function.
 unsafe extern "C" fn no_function(_: *mut c_void) {}
 
-/// Ends the calling goroutine, which is that of an attached thread. Returns when all goroutines that are bound to the
-/// thread have ended. `-EPERM`: the caller is another goroutine or thread.
+/// Ends the calling goroutine, which must be an attached thread's. Returns when all goroutines that
+/// are bound to the thread have ended. `-EPERM`: the caller is another goroutine or thread.
 pub fn detach() -> i32 {
     let Some(m) = m::current() else { return -libc::EPERM };
     // In the function of `gs_blocking` the thread counts as a plain thread.
@@ -103,9 +105,9 @@ pub fn detach() -> i32 {
     }
     let _errno = KeepErrno::new();
     let attachment = m.attachment.seen().cast_mut();
-    // SAFETY: `attach` has made the box, and leaked it for this.
+    // SAFETY: `attach` made the box, and leaked it for `detach`.
     let attachment = unsafe { Box::from_raw(attachment) };
-    // SAFETY: the goroutine's own stack; g0 comes back to `native`.
+    // SAFETY: this is the goroutine's own stack; g0 comes back to `native`.
     unsafe { goroutine::end_attached(m, attachment.native.as_ptr()) };
     0
 }

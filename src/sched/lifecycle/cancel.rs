@@ -1,5 +1,5 @@
-//! Cancelling: a goroutine that is cancelled gets `-ECANCELED` from every call that would block,
-//! unless it has disabled that.
+//! Cancelling: each call of a cancelled goroutine that would block returns `-ECANCELED`, unless the
+//! goroutine has disabled cancelling.
 
 use crate::sched::types::g::{G, GRef, flags};
 use crate::sched::types::m;
@@ -17,13 +17,13 @@ pub fn is_cancelled() -> bool {
     m::current_g().is_some_and(|g| g.cancelled.load(Ordering::Relaxed))
 }
 
-/// Takes a cancel of the caller back. Returns whether it was cancelled.
+/// Clears the caller's cancel. Returns whether the caller was cancelled.
 pub fn take_back() -> bool {
     // SeqCst: pairs with `cancel`, so that the next wait sees a cancel that comes after this.
     m::current_g().is_some_and(|g| g.cancelled.swap(false, Ordering::SeqCst))
 }
 
-/// From now on no wait of the caller is cancelled. Nests.
+/// Keeps the caller's waits from being cancelled, until [`enable`]. Nests.
 pub fn disable() {
     let Some(g) = m::current_g() else { return };
     let depth = g.cancel_off.get();
@@ -47,7 +47,7 @@ pub fn enable() -> i32 {
     0
 }
 
-/// The goroutine ends.
+/// Enables cancelling again, at the end of the goroutine.
 pub fn forget(g: GRef) {
     if g.cancel_off.replace(0) > 0 {
         set(&g, false);

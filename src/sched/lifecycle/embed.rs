@@ -1,5 +1,5 @@
-//! For runtimes that are built on this library: parking and waking by hand, stopping the world, and the stacks of all
-//! goroutines.
+//! For runtimes built on this library: parking and waking by hand, stopping the world, and the
+//! stacks of all goroutines.
 
 use super::{spawn, timer_calls};
 use crate::arch;
@@ -15,10 +15,11 @@ use core::ffi::{c_char, c_void};
 use core::ptr;
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 
-/// The embedder's function that is called once a goroutine that parks is at rest. False: the goroutine goes on at once.
+/// The embedder's function, called once the parking goroutine is at rest. False: the goroutine goes
+/// on at once.
 pub type EmbedderCommit = unsafe extern "C" fn(g: *const G, arg: *mut c_void) -> bool;
 
-/// The function and argument for a goroutine that parks by hand.
+/// A goroutine that parks by hand, with the embedder's function and argument.
 struct Parked {
     g: GRef,
     commit: Option<EmbedderCommit>,
@@ -32,11 +33,11 @@ struct Parked {
 pub unsafe fn park(commit: Option<EmbedderCommit>, arg: *mut c_void, deadline: i64) -> i32 {
     let thread = Parker::for_thread();
     let Some(m) = m::on_goroutine() else {
-        // Before `commit`, as for a goroutine.
+        // `begin` comes before `commit`, as for a goroutine.
         if let Err(e) = Block::begin(&thread, deadline, true, Why::Ready) {
             return e;
         }
-        // SAFETY: the caller says that it may be called.
+        // SAFETY: the caller says that `commit` may be called.
         let stay = commit.is_none_or(|f| unsafe { f(ptr::null(), arg) });
         return if stay { sleep_until(deadline, Why::Ready).errno() } else { 0 };
     };
@@ -50,12 +51,12 @@ pub unsafe fn park(commit: Option<EmbedderCommit>, arg: *mut c_void, deadline: i
         Err(e) => return e,
     };
     let parked = Parked { g, commit, arg };
-    // SAFETY: the block is a goroutine's, and one for several wakers has a number; `parked`
-    // stays until the park is over.
+    // SAFETY: a goroutine calls this; a block for several wakers has a number; `parked` stays until
+    // the park is over.
     unsafe { block.park_by_hand(committed, &raw const parked as usize) }.errno()
 }
 
-/// Called when the goroutine is at rest. False: it goes on at once.
+/// Calls the embedder's function for a goroutine at rest. False: the goroutine goes on at once.
 ///
 /// # Safety
 /// `parked` is the address of a [`Parked`] whose goroutine is at rest.
@@ -66,7 +67,7 @@ unsafe fn committed(parked: usize) -> bool {
     p.commit.is_none_or(|f| unsafe { f(p.g.as_ptr(), p.arg) })
 }
 
-/// Wakes a goroutine that parks by hand. False: it doesn't park by hand now. Go's `goready`.
+/// Wakes a goroutine that is parked by hand. False: the goroutine isn't. Go's `goready`.
 pub fn ready(g: GRef) -> bool {
     // Acquire: pairs with the Release in `park::commit_by_hand`.
     match g.hand_park.load(Ordering::Acquire) {
@@ -86,19 +87,20 @@ pub fn has_stopped() -> bool {
     STOPPER.load(Ordering::Relaxed) == m::caller()
 }
 
-/// Stops all goroutines but the caller. `-EDEADLK`: the caller has stopped the world already. Fails as
-/// [`Guest::enter`] too.
+/// Stops all goroutines but the caller. `-EDEADLK`: the caller has stopped the world already. Fails
+/// as [`Guest::enter`] too.
 pub fn stop() -> i32 {
     if has_stopped() {
         return -libc::EDEADLK;
     }
     match Guest::enter_or_start() {
-        // Until `start`: a runtime whose world is stopped is not ended.
+        // Kept until `start`, so that no thread ends the runtime while its world is stopped.
         Ok(inside) => core::mem::forget(inside),
         Err(e) => return e,
     }
     let _: world::Stopped = world::stop();
-    // Goroutines that have lost their P, in a block or a call, or as a member of a group that computes, may run without a P.
+    // Strays may still run: goroutines that lost their P in a block or a call, or as a computing
+    // member of a group.
     while preempt::stop_strays(rt()) {
         time::sleep(STRAY_PAUSE);
     }
@@ -115,19 +117,19 @@ pub fn start() -> i32 {
     STOPPER.store(0, Ordering::Relaxed);
     registers::stop_showing(rt());
     let has_p = m::current().is_some_and(|m| m.stops_world.get());
-    // SAFETY: `stop` has forgotten one.
+    // SAFETY: `stop` has stopped the world.
     world::start(unsafe { world::Stopped::again() });
     if let Some(g) = m::current_g() {
         change_preempt_off(g, -1);
     }
     if !has_p {
-        // SAFETY: `stop` has forgotten one.
+        // SAFETY: `stop` has forgotten a `Guest`.
         drop(unsafe { Guest::again() });
     }
     0
 }
 
-/// In the child of a fork the world runs.
+/// Notes, in the child of a fork, that the world runs.
 pub fn forget_stop() {
     STOPPER.store(0, Ordering::Relaxed);
 }
@@ -138,29 +140,29 @@ pub struct GSnapshot {
     pub id: u64,
     pub status: Status,
     pub node: usize,
-    /// The usable part of its stack: lowest address and size; (0, 0): it has no stack yet.
+    /// The usable part of the stack: lowest address and size; (0, 0): no stack yet.
     pub stack: (usize, usize),
-    /// The stack pointer: nothing below it is used; 0 without a stack.
+    /// The stack pointer, below which nothing is used; 0: no stack.
     pub sp: usize,
     /// The registers (`ucontext_t`) of a goroutine that was interrupted, else null: the registers
     /// are on its stack.
     pub context: *const c_void,
     pub arg: *mut c_void,
-    /// Its name; null: it has none. Valid while there is a reference to the goroutine.
+    /// Null: no name. Valid while there is a reference to the goroutine.
     pub name: *const c_char,
-    /// The return address of the call that spawned it; 0: the library has spawned it.
+    /// The return address of the call that spawned the goroutine; 0: spawned by the library.
     pub pc: usize,
-    /// The id of the goroutine that spawned it; 0: a plain thread, or the library.
+    /// The id of the spawning goroutine; 0: a plain thread, or the library.
     pub creator: u64,
-    /// What it waits for.
+    /// What the goroutine waits for.
     pub why: Option<Why>,
-    /// Since when it waits or is in a call, in ns, a few ms early at most; 0: it doesn't wait.
+    /// When the goroutine's wait or call began, in ns, a few ms early at most; 0: it doesn't wait.
     pub since: i64,
 }
 
 impl GSnapshot {
-    /// What any thread may read of a goroutine at any time, if the descriptor stays: the goroutine has not ended, or
-    /// the caller has a reference.
+    /// A snapshot of what any thread may read at any time, if the descriptor stays: the goroutine
+    /// has not ended, or the caller has a reference.
     pub fn at_any_time(g: GRef) -> GSnapshot {
         // While this value exists no thread ends the runtime.
         let _runtime = Visit::begin();
@@ -178,7 +180,8 @@ impl GSnapshot {
             stack: (0, 0),
             sp: 0,
             context: ptr::null(),
-            // SAFETY: the goroutine has not ended, or the caller has a reference, so the descriptor is not recycled.
+            // SAFETY: the goroutine has not ended, or the caller has a reference, so the descriptor
+            // is not recycled.
             arg: unsafe { timer_calls::argument(g.f.get(), g.arg.get()) },
             name: g.name.load(Ordering::Relaxed),
             pc: g.pc.seen(),
@@ -188,7 +191,7 @@ impl GSnapshot {
         }
     }
 
-    /// A goroutine that has not run yet.
+    /// The snapshot of a goroutine that has no descriptor yet.
     fn newborn(n: &Newborn, node: usize) -> GSnapshot {
         GSnapshot {
             id: 0,
@@ -208,7 +211,8 @@ impl GSnapshot {
     }
 }
 
-/// Copies the name of a goroutine into `to`, cut so that a NUL fits in too. Returns its whole length.
+/// Copies the name of a goroutine into `to`, cut to leave room for a NUL. Returns the name's whole
+/// length.
 ///
 /// # Safety
 /// The goroutine has not ended, or the caller has a reference.
@@ -223,10 +227,10 @@ pub unsafe fn name(g: GRef, to: &mut [u8]) -> usize {
     bytes.len()
 }
 
-/// Shows every goroutine, without its stack; newborns too. The world is stopped.
+/// Calls `f` for every goroutine, newborns too, without the stacks. The world must be stopped.
 pub fn for_each_without_stack(mut f: impl FnMut(&GSnapshot)) {
     rt().for_each_g(|g| {
-        // SAFETY: a descriptor.
+        // SAFETY: `g` is a descriptor.
         let g = unsafe { GRef::from_ptr(g) };
         f(&GSnapshot::with_status(g, g.status()));
     });
@@ -246,7 +250,7 @@ fn for_each_newborn(mut f: impl FnMut(&GSnapshot)) {
     }
 }
 
-/// Shows every goroutine, the caller and newborns too. The world is stopped.
+/// Calls `f` for every goroutine, the caller and newborns too. The world must be stopped.
 pub fn for_each(mut f: impl FnMut(&GSnapshot)) {
     let rt = rt();
     let here = ptr::from_ref(&rt) as usize;
@@ -254,7 +258,7 @@ pub fn for_each(mut f: impl FnMut(&GSnapshot)) {
     registers::show_all(rt);
     let running = rt.ms_that(|m| !m.curg.seen().is_null());
     rt.for_each_g(|g| {
-        // SAFETY: a descriptor.
+        // SAFETY: `g` is a descriptor.
         let g = unsafe { GRef::from_ptr(g) };
         let on = running.iter().find(|m| m.curg.seen() == g.as_ptr().cast_const());
         let stack = bounds_of(g);
@@ -267,7 +271,7 @@ pub fn for_each(mut f: impl FnMut(&GSnapshot)) {
             Some(m) => at_rest_on(*m, g, stack),
             None => (sp_at_rest(g, stack), ptr::null()),
         };
-        // The goroutine blocks its thread, without having announced it.
+        // The goroutine blocks its thread in a call that was not announced.
         let blocked = on.is_some_and(|m| m.hold.get().is_lost());
         let status = if blocked { Status::Syscall } else { g.status() };
         let since_is_old = blocked && g.status() != Status::Syscall;
@@ -278,40 +282,42 @@ pub fn for_each(mut f: impl FnMut(&GSnapshot)) {
     for_each_newborn(f);
 }
 
-/// The lowest address and the size of the stack on which the goroutine runs; (0, 0): it has none yet.
+/// The lowest address and the size of the goroutine's stack; (0, 0): no stack yet.
 fn bounds_of(g: GRef) -> (usize, usize) {
     if g.has(flags::ATTACHED) {
-        // SAFETY: the M of an attached goroutine, whose attachment stays until the goroutine has ended.
+        // SAFETY: the M of an attached goroutine, whose attachment stays until the goroutine has
+        // ended.
         return unsafe { (*(*g.bound_m.get()).attachment.seen()).bounds() };
     }
     g.stack.get().map_or((0, 0), |s| s.bounds())
 }
 
-/// The lowest address in use of a goroutine's stack, which keeps its registers too.
+/// The lowest address in use, saved registers included, of a goroutine's stack at rest.
 fn sp_at_rest(g: GRef, stack: (usize, usize)) -> usize {
-    // Acquire: pairs with the Release in `switch_to_g0`: with a context come the registers that are saved there.
+    // Acquire: pairs with the Release in `switch_to_g0`, so that the registers saved with the
+    // context are visible.
     match g.context.load(Ordering::Acquire) {
-        // The goroutine is on its way to rest.
+        // The goroutine is being left now: no context yet.
         0 => stack.0,
-        // SAFETY: the world is stopped, so the goroutine doesn't run on its stack. A goroutine that is just being left
-        // may still show an old context, whose memory stays mapped.
+        // SAFETY: the world is stopped, so the goroutine doesn't run on its stack. A goroutine that
+        // is just being left may still show an old context, whose memory stays mapped.
         context => in_stack(unsafe { arch::lowest_in_use(context) }, stack),
     }
 }
 
-/// The address. If it is not in the stack, the stack's lowest address: then the whole stack is shown.
+/// `sp` if it is in the stack, else the stack's lowest address, which shows the whole stack.
 fn in_stack(sp: usize, (lo, len): (usize, usize)) -> usize {
     if (lo..lo + len).contains(&sp) { sp } else { lo }
 }
 
-/// Stack pointer and registers of a goroutine that is still on a thread.
+/// The stack pointer and registers of a goroutine that is still on a thread.
 fn at_rest_on(m: MRef, g: GRef, stack: (usize, usize)) -> (usize, *const c_void) {
     if !m.blocking.seen().is_null() {
         return (sp_at_rest(g, stack), ptr::null());
     }
     match registers::shown(m) {
         Some(context) => {
-            // SAFETY: the handler that has put the context there waits.
+            // SAFETY: the handler that has put the context there is still waiting.
             let sp = unsafe { arch::interrupted_sp(context) } - arch::RED_ZONE;
             (in_stack(sp, stack), context)
         }
@@ -320,12 +326,12 @@ fn at_rest_on(m: MRef, g: GRef, stack: (usize, usize)) -> (usize, *const c_void)
     }
 }
 
-/// `gs_preempt_disable`. A goroutine that has lost its P in a block or a call gets a P first: beside a stopped world no
-/// signal would stop it from here on.
+/// Disables preemption of the caller: `gs_preempt_disable`. A goroutine that has lost its P in a
+/// block or a call gets a P first: from here on no signal could stop it for a stopped world.
 pub fn disable_preemption() {
     let Some(m) = m::current() else { return };
     let Some(g) = m::current_g() else { return };
-    // Guest, so that no thread takes the P before it sees that it must not.
+    // Inside the library, so that no thread takes the P before it can see `preempt_off`.
     let from = boundary::go_inside(m);
     if from == OUTSIDE && g.preempt_off.load(Ordering::Relaxed) == 0 {
         handler::ensure_p_on_thread(m);
@@ -335,7 +341,7 @@ pub fn disable_preemption() {
     m.outside.store(from, Ordering::Release);
 }
 
-/// `gs_preempt_enable`: gives way if the goroutine was asked to meanwhile.
+/// Enables preemption again: `gs_preempt_enable`. Yields if the goroutine was asked to meanwhile.
 pub fn enable_preemption() {
     let Some(g) = m::current_g() else { return };
     match g.preempt_off.load(Ordering::Relaxed) {

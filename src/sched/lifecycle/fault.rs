@@ -1,10 +1,10 @@
-//! Which faults are overflows of a goroutine's stack.
+//! Tells overflows of goroutines' stacks from other faults.
 
 use crate::sched::types::m;
 use crate::{arch, stack};
 use core::sync::atomic::Ordering;
 
-/// Reports a fault that is a stack overflow; other faults are the host's.
+/// Reports a fault that is a stack overflow; leaves other faults to the host.
 pub fn on_fault(address: usize) {
     if arch::tls_get() == 0 {
         return;

@@ -14,20 +14,20 @@ use crate::sched::wait::{netpoll, timers};
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
-/// The thread that forks holds the lock of `World`. Used with `LIFE` held.
+/// Whether the forking thread holds the lock of `World`. Used with `LIFE` held.
 pub static EXCLUDES_STOP: AtomicBool = AtomicBool::new(false);
 
-/// The value of `M::outside` of the thread that forks, before the fork. Used with `LIFE` held.
+/// The forking thread's `M::outside` before the fork. Used with `LIFE` held.
 static FORKS_FROM: AtomicU8 = AtomicU8::new(m::INSIDE);
 
-/// How long a thread that is about to fork sleeps before it checks again whether the world is still stopped, in ns.
+/// A forking thread's sleep between two checks whether the world is still stopped, in ns.
 pub const FORK_RETRY: i64 = 100_000;
 
 /// A function that takes a lock, and the function that releases it.
 type LockAndUnlock = (fn(), unsafe fn());
 
-/// Locks that the thread that forks holds across the fork, in the order in which the thread takes them. Others are taken
-/// before and after these: see [`before_fork`].
+/// Locks that the forking thread holds across the fork, in the order of taking. [`before_fork`]
+/// takes other locks before and after these.
 const HELD: [LockAndUnlock; 9] = [
     (|| ALLOCATES.lock(), may_fork),
     (keys::lock_table, keys::unlock_table),
@@ -41,20 +41,21 @@ const HELD: [LockAndUnlock; 9] = [
 ];
 
 pub extern "C" fn before_fork() {
-    // A goroutine isn't stopped while it has the locks.
+    // Inside the library, so that the goroutine isn't stopped while it holds the locks.
     let from = m::current().map_or(m::INSIDE, boundary::go_inside);
     timers::no_longer_keeps_from_forking();
     let excludes = lock_life_to_fork();
     EXCLUDES_STOP.store(excludes, Ordering::Relaxed);
     FORKS_FROM.store(from, Ordering::Relaxed);
-    // Set with `LIFE` held, so of several threads that fork one at a time has it.
+    // Set with `LIFE` held, so one thread forks at a time.
     FORKING.store(true, Ordering::SeqCst);
     if let Some(rt) = try_rt() {
         handler::empty_handlers(rt);
-        // Before the locks are taken that a thread which fires timers may need.
+        // Before the locks that a thread firing timers may need.
         timers::wait_until_none_fires(rt);
     }
-    // After `empty_handlers`, because a goroutine that waited in a handler may have had the loader's lock.
+    // After `empty_handlers`, because a goroutine that waited in a handler may have had the
+    // loader's lock.
     cxx::wait_for_searches();
     HELD.iter().for_each(|(lock, _)| lock());
     if let Some(rt) = try_rt() {
@@ -63,11 +64,11 @@ pub extern "C" fn before_fork() {
     heap::lock();
 }
 
-/// Locks `LIFE`. If the caller could fork in a stopped world, also keeps others from stopping the world. Returns
-/// whether it does.
+/// Locks `LIFE`. For a caller that could fork in a stopped world, also takes the lock of `World`,
+/// so that no thread stops the world. Returns whether it took that lock.
 ///
-/// A caller that holds a P needs no lock: no stop is complete before that P has stopped.
-/// The stopper itself has the lock already.
+/// A caller that holds a P needs no lock: no stop is complete before that P has stopped. The
+/// stopper itself has the lock already.
 pub fn lock_life_to_fork() -> bool {
     loop {
         LIFE.lock();
@@ -78,17 +79,18 @@ pub fn lock_life_to_fork() -> bool {
         if rt.world.try_lock() {
             return true;
         }
-        // The stopper of the world may need `LIFE` before it starts the world again.
+        // The stopper of the world may need `LIFE` to start the world again.
         // SAFETY: locked above.
         unsafe { LIFE.unlock() };
         wait_for_stopper();
     }
 }
 
-/// The stopper of the world waits for goroutines that have no P and are in the library, but not for the caller.
+/// Sleeps for [`FORK_RETRY`], with the M marked as waiting: the stopper of the world waits for
+/// goroutines without a P that are in the library, but not for a marked M.
 fn wait_for_stopper() {
     let m = m::current();
-    // A handler of the host's may have interrupted a goroutine that waits in the library.
+    // A handler of the host's may have interrupted a goroutine that was waiting in the library.
     let waits = m.is_some_and(|m| m.waits_inside.swap(true, Ordering::Relaxed));
     time::sleep(FORK_RETRY);
     if let Some(m) = m {
@@ -96,7 +98,8 @@ fn wait_for_stopper() {
     }
 }
 
-/// Gives the locks back in the parent. In the child they are a copy, which the child's only thread holds.
+/// Releases the locks in the parent; in the child releases their copies, which the child's only
+/// thread holds.
 ///
 /// # Safety
 /// [`before_fork`] has taken the locks, with this runtime.
@@ -117,7 +120,7 @@ pub extern "C" fn after_fork() {
     if let Some(rt) = try_rt() {
         rt.template.gate.open();
         if EXCLUDES_STOP.load(Ordering::Relaxed) {
-            // SAFETY: `before_fork` has locked it.
+            // SAFETY: `before_fork` has locked the world's lock.
             unsafe { rt.world.unlock() };
         }
     }
@@ -129,8 +132,9 @@ pub extern "C" fn after_fork() {
     }
 }
 
-/// In the child there is only the thread that forked, with the memory of a runtime whose threads are gone. That runtime
-/// is left alone; a new one is made when it is needed.
+/// Leaves the parent's runtime, in the child of a fork. The child has only the thread that forked,
+/// and the memory of a runtime whose threads are gone. That runtime is left alone; a new one is
+/// made when needed.
 pub extern "C" fn in_child() {
     if let Some(m) = m::current() {
         // SAFETY: the parent's runtime, of which this is a copy.
@@ -147,7 +151,7 @@ pub extern "C" fn in_child() {
     }
     let parent = try_rt();
     if let Some(rt) = parent {
-        // These instances belong to the parent, with the parent's files.
+        // The epoll instances are the parent's, with the parent's files.
         netpoll::close_all(rt);
         group::forked(rt);
     }

@@ -1,4 +1,4 @@
-//! The first and the last moment of a goroutine.
+//! How a goroutine begins and ends.
 
 use super::{cancel, keys, orphans, timer_calls};
 use crate::arch::{self, Begin, Place, sanitizer};
@@ -17,14 +17,14 @@ use crate::sched::types::waiter::{Cause, Parker, Why};
 use core::ptr;
 use core::sync::atomic::Ordering;
 
-/// A value of [`M::returns_to`](crate::sched::types::m::M::returns_to) for a goroutine that has ended: no return address
-/// equals it, and it is not 0, which stands for unknown.
+/// The value of [`M::returns_to`](crate::sched::types::m::M::returns_to) after a goroutine's end:
+/// no return address equals it, and 0 stands for unknown.
 const NOWHERE: usize = 1;
 
-/// The first thing that runs on a goroutine's stack.
+/// The first function on a goroutine's stack.
 ///
 /// # Safety
-/// `arch::start` calls it with the words that the switch has given.
+/// Only `arch::start` calls this, with the words that the switch has given.
 pub unsafe extern "C" fn goroutine_begin(first: usize, second: usize, third: usize) -> Begin {
     if sanitizer::is_on() {
         sanitizer::arrived(ptr::null_mut());
@@ -34,24 +34,25 @@ pub unsafe extern "C" fn goroutine_begin(first: usize, second: usize, third: usi
     begin(m)
 }
 
-/// The goroutine of this M begins.
+/// Begins the goroutine of this M: returns its function and argument.
 #[inline(always)]
 fn begin(m: MRef) -> Begin {
     switch::fresh_errno(m);
-    // SAFETY: the switch to the goroutine has set it.
+    // SAFETY: the switch to the goroutine has set `curg`.
     let g = unsafe { m.must_g() };
     boundary::leave(m);
     Begin { f: g.f.get().expect("a goroutine has a function"), arg: g.arg.get() }
 }
 
-/// The goroutine's function has returned. Returns when another goroutine begins on this stack.
+/// Ends the goroutine whose function has returned. Returns when another goroutine begins on this
+/// stack.
 pub extern "C" fn goroutine_end() -> Begin {
     let (_, m) = boundary::come_in(m_or_end());
     begin(end_current(m))
 }
 
-/// The M of this thread. In the child of a fork that this goroutine has made there is no M: the process ends, as with
-/// its last thread.
+/// The M of this thread. In the child of a fork by this goroutine there is no M: the process ends,
+/// as with its last thread.
 fn m_or_end() -> MRef {
     m::current().unwrap_or_else(|| crate::os::thread::exit_process())
 }
@@ -60,7 +61,7 @@ fn m_or_end() -> MRef {
 pub fn exit_current(m: MRef) -> ! {
     let m = exceptions::forget(m);
     if m.g().has(flags::ATTACHED) {
-        // The stack is the attached thread's: there is nowhere to go on.
+        // The stack is the attached thread's, so there is nowhere to go on.
         crate::os::log::say(format_args!(
             "gosched: gs_exit was called in a goroutine that gs_attach made of a thread; gs_detach ends it"
         ));
@@ -75,7 +76,8 @@ pub fn exit_current(m: MRef) -> ! {
     unsafe { arch::restart(stack.top(), next.f, next.arg) }
 }
 
-/// Ends the running goroutine. Returns only if the next goroutine is a newborn that gets this stack: the M.
+/// Ends the running goroutine. Returns, with the M, only if the next goroutine is a newborn that
+/// gets this stack.
 #[inline(always)]
 fn end_current(mut m: MRef) -> MRef {
     // SAFETY: the goroutine that ends calls this.
@@ -106,7 +108,7 @@ fn end_current(mut m: MRef) -> MRef {
             sanitizer::leaving(g.stack_of_running().bounds(), true);
             sanitizer::arrived(ptr::null_mut());
         }
-        // SAFETY: noted above.
+        // SAFETY: `note_modes` has been called, above.
         if unsafe { here.modes() } != p.rt().fp {
             p.rt().fp.load();
         }
@@ -116,7 +118,8 @@ fn end_current(mut m: MRef) -> MRef {
     unsafe { switch::leave_for(m, g, commit_end, next, &mut here) }
 }
 
-/// Ends the calls that the goroutine has not ended, and runs its destructors and the hook `goexit`; returns the M.
+/// Ends the system calls that the goroutine has left open, and runs its destructors and the hook
+/// `goexit`. Returns the M.
 #[cold]
 #[inline(never)]
 fn tidy_up(g: GRef) -> MRef {
@@ -132,11 +135,11 @@ fn tidy_up(g: GRef) -> MRef {
     m_or_end()
 }
 
-/// Ends the running goroutine, which is that of an attached thread. Returns when g0 resumes the context that is left in
-/// `*save`: the thread is no M any more.
+/// Ends the running goroutine, an attached thread's. Returns when g0 resumes the context saved in
+/// `*save`; the thread is then no M any more.
 ///
 /// # Safety
-/// On the thread's own stack; `save` stays until then.
+/// The caller is on the thread's own stack; `save` stays valid until this returns.
 pub unsafe fn end_attached(m: MRef, save: *mut usize) {
     let m = tidy_up(m.g());
     let g = m.g();
@@ -147,8 +150,8 @@ pub unsafe fn end_attached(m: MRef, save: *mut usize) {
     unsafe { switch::leave_thread_for(m, g, commit_special_end, next, save, &mut here) };
 }
 
-/// The end of a goroutine that is shared (`G::shared`), has a flag of [`flags::ENDS_SPECIALLY`], or whose M is asked to
-/// go to g0 for each goroutine (`M::by_g0`).
+/// Ends a goroutine that is shared (`G::shared`), has a flag of [`flags::ENDS_SPECIALLY`], or whose
+/// M must go to g0 for each goroutine (`M::by_g0`).
 #[cold]
 #[inline(never)]
 fn end_special(m: MRef, g: GRef) -> ! {
@@ -175,7 +178,7 @@ fn end_specially(m: MRef, g: GRef) -> Option<Task> {
         g.lock_depth.set(0);
         super::lock_thread::remove_lock(m);
         if !m.is_runner() && !m.is_locked() && m.pinned_here.load(Ordering::Relaxed) == 0 {
-            // What the goroutine did to its thread ends with the thread.
+            // The thread ends, and with it what the goroutine changed in the thread.
             m.leaves.store(true, Ordering::Relaxed);
         }
     }
@@ -188,16 +191,16 @@ fn end_specially(m: MRef, g: GRef) -> Option<Task> {
         p.rt().goroutine_ended(p);
     }
     if m.is_wanted_back() {
-        // No direct switch: this thread runs no goroutine any more, or may go back now.
+        // No direct switch: this thread runs no goroutine any more, or returns to its owner.
         requests::ask(p, attention::TO_G0);
     }
     switch::successor(m)
 }
 
-/// Frees the descriptor and the stack that have just been left.
+/// Recycles the descriptor, with its stack, of a goroutine that has ended and been left.
 ///
 /// # Safety
-/// On an M's thread. `g` is the address of a goroutine of the caller's that has ended.
+/// Called on an M's thread. `g` is the address of this M's goroutine, which has ended.
 unsafe fn commit_end(g: usize) {
     // SAFETY: the address of a goroutine, as the caller says; the switch was on an M's thread.
     let (m, g) = unsafe { (m::must_current(), GRef::at(g)) };
@@ -206,6 +209,8 @@ unsafe fn commit_end(g: usize) {
     keep(unsafe { m.must_p() }, g);
 }
 
+/// [`commit_end`] for a goroutine that ends specially.
+///
 /// # Safety
 /// As `commit_end`.
 unsafe fn commit_special_end(g: usize) {
@@ -214,9 +219,10 @@ unsafe fn commit_special_end(g: usize) {
     let root = g.has(flags::ROOT);
     let runner = g.runner.get();
     if g.shared.get() {
-        // The stack goes, the descriptor stays for the holders of references.
+        // The stack goes back; the descriptor stays for the holders of references.
         if let Some(stack) = g.stack.take() {
-            // SAFETY: the goroutine has ended and been left, and its descriptor has the stack no more.
+            // SAFETY: the goroutine has ended and been left, and its descriptor no longer has the
+            // stack.
             unsafe { rt().nodes[stack.home()].stacks.put(stack) };
         }
         g.set_status(Status::Dead);
@@ -245,7 +251,7 @@ unsafe fn commit_special_end(g: usize) {
     }
 }
 
-/// Resets what the next goroutine with this descriptor must not see.
+/// Resets the fields that the next goroutine with this descriptor must not see.
 #[inline(always)]
 fn recycle(g: GRef) {
     g.set_status(Status::Dead);
@@ -256,7 +262,7 @@ fn recycle(g: GRef) {
     g.used_without_p.set(0);
 }
 
-/// Resets the other fields of a descriptor to which others had pointers.
+/// Recycles a descriptor to which others had pointers.
 fn recycle_shared(g: GRef) {
     if g.has(flags::TIMER) {
         timer_calls::forget(g);
@@ -274,7 +280,7 @@ fn recycle_shared(g: GRef) {
     }
 }
 
-/// Gives a reference back; the last one frees the descriptor.
+/// Drops a reference; the last one frees the descriptor.
 pub fn release(g: GRef) {
     // Enter first: a shutdown unmaps the descriptor's memory once it has no reference.
     let runtime = Visit::begin();
@@ -283,7 +289,7 @@ pub fn release(g: GRef) {
     if g.refs.fetch_update(Ordering::AcqRel, Ordering::Acquire, others).is_ok() {
         return;
     }
-    // The caller has the last reference, so there can be no new one; it keeps the memory mapped.
+    // The last reference: no new one can appear, and it keeps the memory mapped.
     recycle_shared(g);
     match runtime.as_deref() {
         Some(rt) if g.runtime.get() == rt.number => {
@@ -294,13 +300,14 @@ pub fn release(g: GRef) {
     }
 }
 
-/// Whether the goroutine has ended. If so the caller sees all that it did.
+/// Whether the goroutine has ended. If so, the caller sees all that the goroutine did.
 pub fn has_ended(g: GRef) -> bool {
-    // Acquire: pairs with the Release at the end.
+    // Acquire: pairs with the Release in `commit_special_end`.
     g.end.load(Ordering::Acquire) & end::DONE != 0
 }
 
-/// Waits for the end of a goroutine to which the caller has a reference.
+/// Waits for the end of a goroutine to which the caller has a reference. `-EDEADLK`: the goroutine
+/// is the caller.
 pub fn join(g: GRef, deadline: i64) -> i32 {
     if has_ended(g) {
         return 0;

@@ -45,8 +45,8 @@ use core::sync::atomic::{
 };
 
 impl Guest {
-    /// Enters the runtime, and makes it with the defaults if there is none. `-ENOMEM`, `-EAGAIN`: the system gives no
-    /// memory or thread for that.
+    /// Enters the runtime, which is made with the defaults if there is none. `-ENOMEM`, `-EAGAIN`:
+    /// the system gives no memory or thread for a new runtime.
     pub fn enter() -> Result<Guest, i32> {
         loop {
             if let Some(inside) = Guest::try_enter().or_else(Guest::enter_by_the_door) {
@@ -56,8 +56,8 @@ impl Guest {
         }
     }
 
-    /// Enters for a caller that may be a goroutine. `None` for a goroutine, which is inside already. Fails as
-    /// [`Guest::enter`].
+    /// Enters for a caller that may be a goroutine. `None`: the caller is a goroutine, which is
+    /// inside already. Fails as [`Guest::enter`].
     pub fn enter_or_start() -> Result<Option<Guest>, i32> {
         if m::with_p().is_some() { Ok(None) } else { Guest::enter().map(Some) }
     }
@@ -80,25 +80,27 @@ fn init_default() -> Result<(), i32> {
     if e == Err(-libc::EBUSY) { Ok(()) } else { e }
 }
 
-/// Called once, when the library is loaded: from now on the child of a fork finds no lock taken, even if another thread
-/// forks during the first `init`.
+/// Registers the fork handlers, once, when the library is loaded. From then on a fork's child finds
+/// no lock taken, even if another thread forks during the first `init`.
 pub fn on_load() {
     thread::at_fork(before_fork, after_fork, in_child);
 }
 
-/// Makes the runtime. `-EBUSY`: there is one; `-EINVAL`, `-ENOMEM`, `-EAGAIN`.
+/// Makes the runtime. `-EBUSY`: there is a runtime already; `-EINVAL`: a value is out of its range;
+/// `-ENOMEM`, `-EAGAIN`: the system gives no memory or thread.
 pub fn init(request: &ConfigRequest) -> Result<(), i32> {
     init_with(|| request.resolve())
 }
 
-/// [`init`] with what `resolve` gives, which is asked if there is no runtime. Fails as `init` and as `resolve`.
+/// [`init`] with the configuration that `resolve` returns. `resolve` is called only if there is no
+/// runtime. Fails as `init` and as `resolve`.
 pub fn init_with(resolve: impl FnOnce() -> Result<Config, i32>) -> Result<(), i32> {
     if try_rt().is_some() {
         return Err(-libc::EBUSY);
     }
     // `resolve` reads files while `LIFE` is held, so the thread must not be cancelled there.
     let _no_cancel = NoCancel::new();
-    // Before `LIFE` is taken, because this waits for the loader's lock.
+    // Before `LIFE` is taken, because `Copies::new` waits for the loader's lock.
     let copies = cxx::Copies::new();
     LIFE.with(|| {
         if try_rt().is_some() {
@@ -108,20 +110,21 @@ pub fn init_with(resolve: impl FnOnce() -> Result<Config, i32>) -> Result<(), i3
         clock::set(time::now());
         arch::set_body(goroutine_begin, goroutine_end);
         signal::on_fault(on_fault);
-        // Asked now, with the lock held: a fork during the first question would leave the answer half written in the
-        // child.
+        // The CPUs are counted with the lock held: a fork during the first count would leave the
+        // result half written in the child.
         cpu::count();
         if !heap::has_room(Runtime::size(&config)) {
             return Err(-libc::ENOMEM);
         }
         let rt = Box::into_raw(Box::new(Runtime::new(config, copies)));
-        // SeqCst: pairs with `Guest::try_enter`. A thread that counted itself before, and found `CHANGING` not set, must
-        // not find this runtime before it is whole.
+        // SeqCst: pairs with `Guest::try_enter`. A thread that counted itself before, and found
+        // `CHANGING` not set, must not find this runtime before it is whole.
         CHANGING.store(true, Ordering::SeqCst);
         wait_until_none_is_inside();
         // Release: pairs with the Acquire in `try_rt`.
         RUNTIME.store(rt, Ordering::Release);
-        // SAFETY: `Box::into_raw` has made it, and only `Runtime::free` below, or the next shutdown, frees it.
+        // SAFETY: `Box::into_raw` has made `rt`, and only `Runtime::free` below, or the next
+        // shutdown, frees it.
         let started = unsafe { (*rt).start() };
         if started.is_err() {
             RUNTIME.store(ptr::null_mut(), Ordering::Release);
@@ -133,7 +136,8 @@ pub fn init_with(resolve: impl FnOnce() -> Result<Config, i32>) -> Result<(), i3
     })
 }
 
-/// With `CHANGING` set, without a runtime: the threads that are inside find no runtime, and leave at once.
+/// Waits until no thread is inside. `CHANGING` is set and there is no runtime, so threads that are
+/// inside leave at once.
 fn wait_until_none_is_inside() {
     let mut round = 0;
     while !GUESTS.is_zero() {
@@ -142,15 +146,15 @@ fn wait_until_none_is_inside() {
     }
 }
 
-/// Waits until every goroutine has ended, then ends all threads and frees
-/// everything. `-ETIMEDOUT` (or `-EAGAIN`): goroutines are left, or threads are in a call, and nothing has changed.
-/// `-EDEADLK`: called by a goroutine, or by the thread that has stopped the world.
+/// Waits until every goroutine has ended, then ends all threads and frees everything. `-ETIMEDOUT`,
+/// or `-EAGAIN` for a deadline of 0: goroutines are left, or threads are in a call, and nothing has
+/// changed. `-EDEADLK`: called by a goroutine, or by the thread that has stopped the world.
 pub fn shutdown(deadline: i64) -> i32 {
     // A goroutine can't shut the runtime down: shutdown joins threads, and waits for goroutines.
     if m::current().is_some() || embed::has_stopped() {
         return -libc::EDEADLK;
     }
-    // pthread_cancel(3) must not end this thread meanwhile.
+    // pthread_cancel(3) must not end this thread during the shutdown.
     let _no_cancel = NoCancel::new();
     let mut round = 0;
     loop {
@@ -166,17 +170,19 @@ pub fn shutdown(deadline: i64) -> i32 {
     }
 }
 
-/// How an attempt to shut down has gone.
+/// The outcome of an attempt to begin the shutdown.
 enum Attempt {
-    /// The caller ends this runtime: `CHANGING` is set, and neither goroutines nor threads are inside.
+    /// The caller ends this runtime: `CHANGING` is set, and neither goroutines nor threads are
+    /// inside.
     Claimed(&'static Runtime),
     NoRuntime,
-    /// Another shutdown or a start is under way, a thread is in a hook where it may call the library, or a goroutine was
-    /// spawned at the last moment.
+    /// Another shutdown or a start is under way, a thread is in a hook where it may call the
+    /// library, or a goroutine was spawned at the last moment.
     Again,
 }
 
-/// Waits until every goroutine has ended and every plain thread has left, and claims the runtime's end.
+/// Waits until every goroutine has ended and every plain thread has left, and claims the runtime's
+/// end.
 fn try_to_begin_end(round: &mut u32, deadline: i64) -> Result<Attempt, i32> {
     if CHANGING.load(Ordering::SeqCst) || !IN_THREAD_HOOKS.is_zero() {
         return wait_briefly(round, deadline).map(|()| Attempt::Again);
@@ -199,13 +205,14 @@ fn try_to_begin_end(round: &mut u32, deadline: i64) -> Result<Attempt, i32> {
     }
 }
 
-/// The last part of [`try_to_begin_end`].
+/// Claims the runtime's end: the last part of [`try_to_begin_end`].
 ///
 /// # Safety
 /// The caller holds `LIFE`.
 unsafe fn begin_end(deadline: i64) -> Result<Attempt, i32> {
     let Some(rt) = try_rt() else { return Ok(Attempt::NoRuntime) };
-    // The shutdown that has set `CHANGING` gives `LIFE` up while it waits, so another shutdown may come here.
+    // The shutdown that has set `CHANGING` gives `LIFE` up while it waits, so another shutdown may
+    // come here.
     if CHANGING.swap(true, Ordering::SeqCst) {
         return Ok(Attempt::Again);
     }
@@ -218,36 +225,37 @@ unsafe fn begin_end(deadline: i64) -> Result<Attempt, i32> {
     left.map(|_| Attempt::Again)
 }
 
-/// Ends the threads of the runtime, which the caller has claimed, and frees the runtime. `LIFE` is not held, because
-/// hooks may fork: `shutdown`, and `thread_stop` of the threads that end. While `CHANGING` is set and there is a
+/// Ends the threads of the claimed runtime, and frees the runtime. `LIFE` is not held meanwhile,
+/// because the hooks `shutdown` and `thread_stop` may fork. While `CHANGING` is set and there is a
 /// runtime, no other thread starts or ends a runtime.
 fn end(rt: &'static Runtime) {
     hooks::shuts_down();
     if try_rt().is_none() {
-        // The child of a fork in the hook.
+        // This is the child of a fork in the hook.
         return;
     }
     let threads = rt.end_threads();
     LIFE.lock();
     RUNTIME.store(ptr::null_mut(), Ordering::SeqCst);
-    // SAFETY: no thread of the runtime's uses it any more, and plain threads find no runtime.
+    // SAFETY: the runtime's threads use it no more, and plain threads find no runtime.
     unsafe { Runtime::free(rt) };
-    // After the chunks that stay are orphans, because a reference that is given back from now on belongs to such a
-    // chunk.
+    // Cleared only when the chunks that stay are orphans: a reference released from here on is in
+    // such a chunk.
     CHANGING.store(false, Ordering::SeqCst);
     // SAFETY: locked above.
     unsafe { LIFE.unlock() };
-    // Without the lock: a destructor of a thread-specific value may call the library.
+    // Joined without the lock: a destructor of a thread-specific value may call the library.
     threads.into_iter().for_each(Thread::join);
 }
 
 /// How long shutdown sleeps before it counts the goroutines again, in ns.
 const DRAIN_RECHECK: i64 = 10_000_000;
-/// For this number of rounds of `backoff` shutdown waits for threads in a call whatever its deadline says: most calls are
-/// over sooner.
+/// The rounds of `backoff` for which shutdown waits for threads in a call whatever its deadline:
+/// most calls end sooner.
 const BRIEF_CALL: u32 = 60;
 
-/// Fails where a wait must end: `-EAGAIN` if the caller doesn't wait at all, `-ETIMEDOUT` once the deadline has passed.
+/// Fails if a wait must end: `-EAGAIN` if the caller doesn't wait at all, `-ETIMEDOUT` once the
+/// deadline has passed.
 fn may_wait(deadline: i64) -> Result<(), i32> {
     match deadline {
         -1 => Ok(()),
@@ -257,8 +265,8 @@ fn may_wait(deadline: i64) -> Result<(), i32> {
     }
 }
 
-/// One more round of waiting for a thread that is in a call. Fails as [`may_wait`] does, but not in the first
-/// `BRIEF_CALL` rounds.
+/// Waits one more round for a thread that is in a call. Fails as [`may_wait`] does, but not in the
+/// first `BRIEF_CALL` rounds.
 fn wait_briefly(round: &mut u32, deadline: i64) -> Result<(), i32> {
     if *round >= BRIEF_CALL {
         may_wait(deadline)?;
@@ -269,7 +277,7 @@ fn wait_briefly(round: &mut u32, deadline: i64) -> Result<(), i32> {
 }
 
 impl Runtime {
-    /// Bytes that [`Runtime::new`] allocates, or more.
+    /// An upper bound of the bytes that [`Runtime::new`] allocates.
     fn size(config: &Config) -> usize {
         let nodes = config.topology.nodes.len();
         let cpus: usize = config.topology.nodes.iter().map(|node| node.cpus.len()).sum();
@@ -352,7 +360,7 @@ impl Runtime {
         }
     }
 
-    /// Its P's and its first thread.
+    /// Makes the P's, and starts sysmon.
     fn start(&self) -> Result<(), i32> {
         preempt::set_up(self);
         self.make_ps()?;
@@ -360,7 +368,7 @@ impl Runtime {
         sysmon::start(self)
     }
 
-    /// The first P's, all idle.
+    /// Makes the first P's, all idle.
     fn make_ps(&self) -> Result<(), i32> {
         let n = self.procs();
         for id in 0..n {
@@ -375,10 +383,10 @@ impl Runtime {
         Ok(())
     }
 
-    /// With `CHANGING` set and `LIFE` held: waits until no plain thread is inside. `Ok(false)`: a goroutine has been
-    /// spawned at the last moment, or a thread of the runtime has come to a hook, so threads inside or in the hook may
-    /// wait for a thread outside. `-ETIMEDOUT`, `-EAGAIN`: a thread is still inside. A thread that has stopped the world is
-    /// inside for as long as it likes.
+    /// Waits, with `CHANGING` set, until no plain thread is inside. `Ok(false)`: a goroutine was
+    /// spawned at the last moment, or a thread of the runtime has entered a hook. Then a thread
+    /// inside, or in the hook, may wait for a thread outside. `-ETIMEDOUT`, `-EAGAIN`: a thread is
+    /// still inside. A thread that has stopped the world stays inside for as long as it likes.
     ///
     /// # Safety
     /// The caller holds `LIFE`.
@@ -388,9 +396,9 @@ impl Runtime {
             if GUESTS.is_zero() && self.runners.load(Ordering::SeqCst) == 0 {
                 return Ok(self.goroutines() == 0);
             }
-            // A thread that is inside may be about to fork, which takes the lock. No other
-            // thread ends the runtime meanwhile, because none comes in.
-            // SAFETY: the caller holds it, and in later rounds this has locked it again.
+            // A thread inside may be about to fork, which takes `LIFE`. No other thread can end the
+            // runtime meanwhile, because none comes in.
+            // SAFETY: the caller holds `LIFE`, and each round locks it again.
             unsafe { LIFE.unlock() };
             let waited = wait_briefly(&mut round, deadline);
             LIFE.lock();
@@ -411,7 +419,8 @@ impl Runtime {
             if let Err(e) = may_wait(deadline) {
                 break e;
             }
-            // A goroutine that ended before it could see the flag wakes no waiter.
+            // Checked again by then: a goroutine that ended before it could see the flag wakes no
+            // waiter.
             let recheck = time::now() + DRAIN_RECHECK;
             let until = if deadline == -1 { recheck } else { recheck.min(deadline) };
             futex::wait(&self.drained, seen, until);
@@ -421,13 +430,13 @@ impl Runtime {
         result
     }
 
-    /// Ends every thread; there are no goroutines. Returns the threads that don't use the runtime any more but may
-    /// still run destructors of the user's thread-specific values.
+    /// Ends every thread; no goroutine is left. Returns the threads that no longer use the runtime
+    /// but may still run destructors of the user's thread-specific values.
     fn end_threads(&self) -> Vec<Thread> {
         self.workers.stop();
         self.exiting.store(true, Ordering::SeqCst);
         let services = [self.sysmon.end(), self.template.end()];
-        // An M that is being started right now is counted already.
+        // An M that is being started now is counted already.
         while self.m_count.load(Ordering::Acquire) != 0 {
             self.ms_that(|_| true).into_iter().for_each(|m| m.notify());
             thread::yield_now();
@@ -435,15 +444,15 @@ impl Runtime {
         let left = self.ms.with(|ms| core::mem::take(&mut ms.left));
         let ms = left.into_iter().filter_map(|m| m.thread.take());
         let workers = self.workers.lock.with(|| self.workers.with_left(core::mem::take));
-        // The inspector last, because sysmon and the M's ask it and wait for its answer.
+        // The inspector ends last, because sysmon and the M's ask it and wait for its answer.
         let inspector = self.inspector.end();
         services.into_iter().flatten().chain(inspector).chain(ms).chain(workers).collect()
     }
 
     /// # Safety
-    /// No thread uses the runtime any more; `Box::into_raw` has made it.
+    /// No thread uses `rt` any more; `Box::into_raw` has made it.
     unsafe fn free(rt: &'static Runtime) {
-        // SAFETY: it came from `Box::into_raw` and no thread uses it, as the caller says.
+        // SAFETY: `rt` came from `Box::into_raw` and no thread uses it, as the caller says.
         let mut rt = unsafe { Box::from_raw(ptr::from_ref(rt).cast_mut()) };
         netpoll::close_all(&rt);
         netpoll::ended();
@@ -451,7 +460,7 @@ impl Runtime {
         group::ended(rt.number);
         for p in rt.all_made_ps() {
             p.timers.close(true, None);
-            // SAFETY: `make_p` has placed the P there, and no M has it any more.
+            // SAFETY: `make_p` has placed the P, and no M has it any more.
             unsafe { mem::drop_placed(p.as_ptr()) };
         }
         for node in rt.nodes.drain(..) {
@@ -460,7 +469,7 @@ impl Runtime {
     }
 }
 
-/// Numbers below `n` in a random order, another one in each process. seed: N10
+/// The numbers below `n` in an order that is random in each process. seed: N10
 fn shuffled(n: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..n).collect();
     let mut x = (time::now() as u64) ^ (u64::from(std::process::id()) << 32);

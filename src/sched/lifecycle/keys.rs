@@ -14,18 +14,20 @@ use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence};
 /// Frees a value at the end of the goroutine that set it.
 pub type Destructor = unsafe extern "C" fn(*mut c_void);
 
-/// The largest number of keys that exist at a time.
+/// The largest number of keys that exist at the same time.
 const MAX_KEYS: usize = 1 << 16;
-/// How often destructors run when they set values again; POSIX's number.
+/// The most rounds of destructors, when destructors set values again; POSIX's number.
 const ROUNDS: usize = 4;
-/// The generation of the last key of a slot: the next key would get a number that an earlier key had.
+/// The last generation of a slot: after it, a key would get the number of an earlier key.
 const LAST: u32 = 0xffff;
 
-/// The slot of a key. It is used again, in its next generation, until the generations are used up.
+/// A slot, which holds one key at a time, each of a new generation, until the generations are used
+/// up.
 ///
-/// Any thread reads it without a lock: first `generation`, then what belongs to it, then `generation` again.
+/// Any thread reads it without a lock: first `generation`, then `destructor`, then `generation`
+/// again.
 struct KeySlot {
-    /// Odd while the key exists. A value of another generation doesn't count.
+    /// Odd while the key exists. Values of another generation don't count.
     generation: AtomicU32,
     /// A [`Destructor`], or 0.
     destructor: AtomicUsize,
@@ -41,12 +43,13 @@ static LOCK: SpinLock = SpinLock::new();
 /// No slot below this index is free. Changed with the lock held.
 static FREE_FROM: AtomicUsize = AtomicUsize::new(0);
 
-/// Around a fork: the child must not find the lock held by a thread that it doesn't have.
+/// Locks the table around a fork: the child must not find it locked by a thread that the child
+/// lacks.
 pub fn lock_table() {
     LOCK.lock();
 }
 
-/// See [`lock_table`].
+/// Unlocks the table after [`lock_table`].
 ///
 /// # Safety
 /// The calling thread holds the lock.
@@ -56,7 +59,7 @@ pub unsafe fn unlock_table() {
 }
 
 thread_local! {
-    /// The values of a plain thread; destructors run when it ends.
+    /// The values of a plain thread; their destructors run when it ends.
     static OF_THREAD: UnsafeCell<OfThread> =
         const { UnsafeCell::new(OfThread(Values(Vec::new()))) };
 }
@@ -66,12 +69,12 @@ struct OfThread(Values);
 impl Drop for OfThread {
     fn drop(&mut self) {
         let values = &raw mut self.0;
-        // SAFETY: the thread's own; a destructor that sets a value is told that it is too late.
+        // SAFETY: the values are this thread's own; a destructor that sets a value gets `-EAGAIN`.
         unsafe { destroy(|| Some(values)) };
     }
 }
 
-/// A key is its index and generation in one number; 0 is none.
+/// Packs a key's index and generation into one number; 0: no key.
 fn pack(index: usize, generation: u32) -> u32 {
     generation << 16 | index as u32
 }
@@ -80,7 +83,7 @@ fn index_of(key: u32) -> usize {
     key as usize & (MAX_KEYS - 1)
 }
 
-/// Whether the key exists: a key of generation 0, or of any even generation, never does.
+/// Whether the key exists. Keys of generation 0, or of any even generation, never do.
 #[inline]
 fn exists(key: u32) -> bool {
     let generation = key >> 16;
@@ -95,7 +98,8 @@ fn destructor_of(key: u32) -> Option<Destructor> {
         return None;
     }
     let destructor = place.destructor.load(Ordering::Relaxed);
-    // Pairs with the fence in `create`: if the destructor belongs to a later key, so does the generation.
+    // Pairs with the fence in `create`: whoever reads a later key's destructor also reads its
+    // generation.
     fence(Ordering::Acquire);
     if place.generation.load(Ordering::Relaxed) != key >> 16 || destructor == 0 {
         return None;
@@ -104,7 +108,7 @@ fn destructor_of(key: u32) -> Option<Destructor> {
     Some(unsafe { core::mem::transmute::<usize, Destructor>(destructor) })
 }
 
-/// Makes a key. `-EAGAIN`: there are too many.
+/// Makes a key. `-EAGAIN`: there are too many keys.
 pub fn create(destructor: Option<Destructor>) -> Result<u32, i32> {
     LOCK.with(|| {
         let generation = |i: usize| PLACES[i].generation.load(Ordering::Relaxed);
@@ -113,17 +117,18 @@ pub fn create(destructor: Option<Destructor>) -> Result<u32, i32> {
         FREE_FROM.store(free.map_or(MAX_KEYS, |i| i + 1), Ordering::Relaxed);
         let index = free.ok_or(-libc::EAGAIN)?;
         let next = generation(index) + 1;
-        // Pairs with the fence in `destructor_of`. Since the former key was deleted the generation has been even, which
-        // means that the slot has no key.
+        // Pairs with the fence in `destructor_of`. The generation has been even, for no key, since
+        // the former key was deleted.
         fence(Ordering::Release);
         PLACES[index].destructor.store(destructor.map_or(0, |f| f as usize), Ordering::Relaxed);
-        // Release: pairs with the Acquire in `exists`: a thread that sees the key sees its destructor.
+        // Release: pairs with the Acquire in `exists`: a thread that sees the key sees its
+        // destructor.
         PLACES[index].generation.store(next, Ordering::Release);
         Ok(pack(index, next))
     })
 }
 
-/// Deletes a key; its values are forgotten. `-EINVAL`: there is no such key.
+/// Deletes a key and forgets its values. `-EINVAL`: there is no such key.
 pub fn delete(key: u32) -> i32 {
     LOCK.with(|| {
         if !exists(key) {
@@ -136,21 +141,21 @@ pub fn delete(key: u32) -> i32 {
     })
 }
 
-/// Runs `f` with the values of the running goroutine or thread; `create`: make
-/// room for them if there is none.
+/// Runs `f` with the values of the running goroutine or thread; `create`: makes room for them if
+/// there are none.
 fn with_values<R>(create: bool, f: impl FnOnce(Option<&mut Values>) -> R) -> R {
     let Some(g) = m::current_g() else {
         return match OF_THREAD.try_with(UnsafeCell::get) {
             // SAFETY: the thread's own values, and `f` calls nothing that reaches them.
             Ok(v) => f(Some(unsafe { &mut (*v).0 })),
-            // The thread ends, and its values are gone.
+            // The thread is ending, and its values are gone.
             Err(_) => f(None),
         };
     };
     if g.values.get().is_null() && create {
         g.values.set(heap::boxed(Values::default()).map_or(ptr::null_mut(), Box::into_raw));
     }
-    // SAFETY: the running goroutine's own values, which no other uses.
+    // SAFETY: the running goroutine's own values, which no other goroutine uses.
     f(unsafe { g.values.get().as_mut() })
 }
 
@@ -176,7 +181,7 @@ pub fn set(key: u32, value: *mut c_void) -> i32 {
     })
 }
 
-/// The value of a key; null if there is none, or no such key. No lock is taken.
+/// The value of a key; null: no value, or no such key. Takes no lock.
 pub fn get(key: u32) -> *mut c_void {
     with_values(false, |values| match values.and_then(|v| v.0.get(index_of(key))) {
         Some(&(of, value)) if of == key && exists(key) => value,
@@ -184,8 +189,8 @@ pub fn get(key: u32) -> *mut c_void {
     })
 }
 
-/// Takes the value at this index, if it has a destructor. A value without a destructor stays: destructors of other
-/// values may ask for it.
+/// Takes the value at this index, if it has a destructor. Other values stay: destructors may ask
+/// for them.
 fn take_with_destructor(values: &mut Values, index: usize) -> Option<(Destructor, *mut c_void)> {
     let (key, value) = values.0.get_mut(index)?;
     if value.is_null() {
@@ -195,15 +200,15 @@ fn take_with_destructor(values: &mut Values, index: usize) -> Option<(Destructor
     Some((destructor, core::mem::replace(value, ptr::null_mut())))
 }
 
-/// Calls the destructors of all values, again if they set new ones, for at most
-/// [`ROUNDS`] rounds.
+/// Calls the destructors of all values, and again if they set values, for at most [`ROUNDS`]
+/// rounds.
 ///
 /// # Safety
-/// `values` gives the caller's own values, without another reference to them.
+/// `values` gives the caller's own values, to which there is no other reference.
 unsafe fn destroy(values: impl Fn() -> Option<*mut Values>) {
     for _ in 0..ROUNDS {
         let (mut any, mut index) = (false, 0);
-        // The values may move while a destructor runs, so they are asked for each time.
+        // Asked for each time, because the values may move while a destructor runs.
         while let Some(values) = values() {
             // SAFETY: there is no other reference to them, and no destructor runs now.
             let values = unsafe { &mut *values };
@@ -223,14 +228,14 @@ unsafe fn destroy(values: impl Fn() -> Option<*mut Values>) {
     }
 }
 
-/// At the end of a goroutine, on its stack: destructors may block.
+/// Runs the goroutine's destructors at its end, on its stack: they may block.
 #[cold]
 #[inline(never)]
 pub fn run_destructors(g: GRef) {
     let values = || Some(g.values.get()).filter(|v| !v.is_null());
-    // SAFETY: the running goroutine's own.
+    // SAFETY: the values are the running goroutine's own.
     unsafe { destroy(values) };
     let values = g.values.replace(ptr::null_mut());
-    // SAFETY: made by `with_values`; not used any more.
+    // SAFETY: `with_values` has made the box, which is not used any more.
     drop(unsafe { Box::from_raw(values) });
 }

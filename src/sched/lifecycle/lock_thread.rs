@@ -1,9 +1,9 @@
 //! Goroutines that own their thread. seed: S9
 //!
-//! A locked thread runs that goroutine and, while that goroutine is parked, the goroutines that are pinned to the same
-//! thread. When none of these is ready the thread gives its P up and sleeps, so it does not fire the timers that would
-//! wake them. Therefore one of the library's threads is never locked: a goroutine that wants to lock the last one waits
-//! until another is unlocked.
+//! A locked thread runs its owner and, while the owner is parked, the goroutines pinned to the
+//! thread. When none of these is ready, the thread gives its P up and sleeps, so it fires no timers
+//! that would wake them. Therefore one of the library's threads is never locked: a goroutine that
+//! wants to lock the last one waits until another is unlocked.
 
 use crate::sched::run::park::{self, Block};
 use crate::sched::run::requests;
@@ -17,7 +17,7 @@ use crate::sched::types::waiter::{Parker, Waiter, When, Why};
 use core::cell::Cell;
 
 thread_local! {
-    /// How often a plain thread has locked itself: that has no effect, but locks and unlocks must pair.
+    /// Locks less unlocks of a plain thread: they have no effect, but must pair.
     static PLAIN: Cell<u32> = const { Cell::new(0) };
 }
 
@@ -34,14 +34,15 @@ impl Slots {
         let thread = Parker::for_thread();
         let block = Block::begin_uncancellable(&thread, Why::Thread);
         let waiter = block.waiter();
-        // SAFETY: the lock was taken above. The waiter stays until this returns, after a waker has taken it out.
+        // SAFETY: the lock was taken above. The waiter stays until this returns, after a waker has
+        // taken it out.
         unsafe { self.queue.push(&waiter) };
-        // The goroutine that gives a slot back hands it to the waiter, and doesn't count it down.
+        // A slot that is given back passes to the waiter without being counted down.
         // SAFETY: the lock is held, and `unlock` releases it.
         let _ = unsafe { block.park(park::unlock, &raw const self.lock as usize) };
     }
 
-    /// Lets goroutines that wait for a slot lock a thread, as many as the limit of threads now allows.
+    /// Lets waiting goroutines lock a thread, as many as the limit of threads now allows.
     fn let_in(&self) {
         let next = || {
             self.lock.with(|| {
@@ -51,7 +52,8 @@ impl Slots {
             })
         };
         while let Some(waiter) = next() {
-            // SAFETY: `pop` has taken the waiter out of its queue and claimed it, so only this thread wakes it.
+            // SAFETY: `pop` has taken the waiter out of its queue and claimed it, so only this
+            // thread wakes it.
             unsafe { Waiter::ready(waiter, When::Soon) };
         }
     }
@@ -66,23 +68,24 @@ impl Slots {
             next
         });
         if let Some(waiter) = next {
-            // SAFETY: `pop` has taken the waiter out of its queue and claimed it, so only this thread wakes it.
+            // SAFETY: `pop` has taken the waiter out of its queue and claimed it, so only this
+            // thread wakes it.
             unsafe { Waiter::ready(waiter, When::Soon) };
         }
     }
 }
 
-/// The limit of threads has changed.
+/// Lets waiting goroutines lock threads, if the changed limit of threads allows it.
 pub fn limit_changed() {
     rt().locked.let_in();
 }
 
-/// A goroutine keeps the thread of this M for itself from now on.
+/// Counts one more goroutine that keeps the thread of this M for itself.
 fn add_lock(m: MRef) {
     m.by_g0.set(m.by_g0.get() + 1);
 }
 
-/// Undoes one [`add_lock`]: the goroutine has unlocked the thread, or ends.
+/// Undoes one [`add_lock`], when the goroutine unlocks the thread or ends.
 pub fn remove_lock(m: MRef) {
     m.by_g0.set(m.by_g0.get() - 1);
     if !m.is_locked() && needs_slot(m) {
@@ -90,14 +93,14 @@ pub fn remove_lock(m: MRef) {
     }
 }
 
-/// Whether locking this thread takes a slot. A thread that `gs_run` has borrowed needs none: only the function of
-/// `gs_run` locks it, and that leaves the library's own threads to the others.
+/// Whether locking this thread takes a slot. A thread that `gs_run` has borrowed needs none: only
+/// the function of `gs_run` locks it, which leaves the library's own threads to others.
 fn needs_slot(m: MRef) -> bool {
     !m.is_runner()
 }
 
-/// From now on only this thread runs the calling goroutine, and the thread runs no goroutine that isn't bound to it.
-/// Nests. Go's `LockOSThread`.
+/// Locks the calling goroutine to its thread: no other thread runs the goroutine, and the thread
+/// runs no goroutine that isn't bound to it. Nests. Go's `LockOSThread`.
 pub fn lock() {
     let Some(g) = m::current_g() else {
         PLAIN.set(PLAIN.get() + 1);
@@ -108,22 +111,25 @@ pub fn lock() {
     if depth == 0 {
         // SAFETY: there is a current goroutine, so this is an M's thread.
         let here = unsafe { m::must_current() };
-        // A slot belongs to a thread. A goroutine that stays on this thread takes none if the thread needs none, or if
-        // another goroutine has locked the thread already. Any other goroutine takes a slot before it looks for a
-        // thread, because it may have to wait for the slot.
+        // A slot belongs to a thread. A goroutine that stays on this thread takes none if the
+        // thread needs none, or if another goroutine has locked the thread already. Any other
+        // goroutine takes a slot before it looks for a thread, because it may have to wait for the
+        // slot.
         let stays = g.has(flags::BOUND) || here.root.get() == g.as_ptr().cast_const();
         let took = !(stays && (here.is_locked() || !needs_slot(here)));
         if took {
             rt().locked.take();
         }
-        // The function of `gs_run` stays on its thread too. Goroutines that are pinned there run while it is parked.
+        // The function of `gs_run` stays on its thread too. Goroutines that are pinned there run
+        // while it is parked.
         if !stays && let Some(m) = m::on_goroutine() {
             call::find_own_thread(m, g);
         }
         // The goroutine may be on another thread by now.
         // SAFETY: a goroutine runs this, so this is an M's thread.
         let m = unsafe { m::must_current() };
-        // Another goroutine that is pinned here may have locked the thread meanwhile, or there was no other thread.
+        // No slot is needed here: a goroutine pinned to this thread locked it meanwhile, or there
+        // was no other thread.
         if took && (m.is_locked() || !needs_slot(m)) {
             rt().locked.give_back();
         }
@@ -134,7 +140,7 @@ pub fn lock() {
     }
 }
 
-/// Undoes one lock; `-EPERM` when there is none. Go's `UnlockOSThread`.
+/// Undoes one [`lock`]. `-EPERM`: there is none. Go's `UnlockOSThread`.
 pub fn unlock() -> i32 {
     let Some(g) = m::current_g() else {
         return match PLAIN.get() {

@@ -1,4 +1,4 @@
-//! The beginning and the end: of the runtime, of goroutines, of threads.
+//! The beginning and the end of the runtime, of goroutines, and of M's on the host's threads.
 
 pub mod attach;
 pub mod cancel;

@@ -17,8 +17,8 @@ use crate::sched::types::task::{GoFn, Task};
 use core::ffi::c_void;
 use core::sync::atomic::{Ordering, fence};
 
-/// Runs `f(arg)` as a goroutine, and other goroutines meanwhile, on this thread; returns when that goroutine has ended.
-/// `-EBUSY`: the thread is an M already.
+/// Runs `f(arg)` as a goroutine, and other goroutines meanwhile, on this thread; returns when that
+/// goroutine has ended. `-EBUSY`: the thread is an M already.
 pub fn run(f: GoFn, arg: *mut c_void, pc: usize) -> i32 {
     if m::current().is_some() {
         return -libc::EBUSY;
@@ -26,8 +26,8 @@ pub fn run(f: GoFn, arg: *mut c_void, pc: usize) -> i32 {
     run_root(|_| spawn::create_root(f, arg, pc))
 }
 
-/// Makes the calling thread an M until the goroutine that `create` makes for it has ended. `-EDEADLK`: the thread has
-/// stopped the world.
+/// Makes the calling thread an M until the goroutine that `create` makes for it has ended.
+/// `-EDEADLK`: the thread has stopped the world.
 pub fn run_root(create: impl FnOnce(MRef) -> Result<GRef, i32>) -> i32 {
     if embed::has_stopped() {
         return -libc::EDEADLK;
@@ -39,7 +39,7 @@ pub fn run_root(create: impl FnOnce(MRef) -> Result<GRef, i32>) -> i32 {
         Err(e) => return e,
     };
     let rt = rt();
-    // What may fail comes first: a goroutine that is made runs.
+    // Whatever may fail comes before `create`: a goroutine that is made runs.
     let Some(m) = rt.add_runner() else { return -libc::ENOMEM };
     let root = match create(m) {
         Ok(g) => g,
@@ -57,9 +57,9 @@ pub fn run_root(create: impl FnOnce(MRef) -> Result<GRef, i32>) -> i32 {
     // The affinity of an attached thread is its owner's, because only the owner's code runs there.
     let mut affinity =
         if rt.binds_runners && !m.is_attached() { Affinity::current() } else { None };
-    // SAFETY: it stays until `give_affinity_back`, below.
+    // SAFETY: `affinity` stays until `give_affinity_back`, below.
     unsafe { m.borrow_affinity(affinity.as_mut()) };
-    // SAFETY: just bound to it.
+    // SAFETY: this thread has just been bound to the M.
     unsafe { m::set_current(Some(m)) };
     let mask = preempt::allow();
     group::runner_comes(rt, m);
@@ -76,7 +76,7 @@ pub fn run_root(create: impl FnOnce(MRef) -> Result<GRef, i32>) -> i32 {
     drop(inside);
     g0::run(m);
     m.give_affinity_back();
-    // SAFETY: it runs no goroutine any more.
+    // SAFETY: the thread runs no goroutine any more.
     unsafe { m::set_current(None) };
     m.cxa.end();
     if let Some(mask) = mask {
@@ -87,8 +87,8 @@ pub fn run_root(create: impl FnOnce(MRef) -> Result<GRef, i32>) -> i32 {
     0
 }
 
-/// The root goroutine of this M has ended: the thread goes back to its owner as soon as it has left the goroutine that
-/// it runs now.
+/// Lets the thread of `runner`, whose root goroutine has ended, go back to its owner as soon as it
+/// has left the goroutine that it runs now.
 pub fn root_ended(runner: MRef) {
     runner.leaves.store(true, Ordering::Release);
     // Pairs with the fences in `must_leave` and `stop`.

@@ -1,4 +1,4 @@
-//! Starting goroutines.
+//! Spawning goroutines.
 
 use crate::os::heap;
 use crate::sched::ext::gang;
@@ -17,27 +17,27 @@ use core::ptr::{self, NonNull};
 use core::sync::atomic::{Ordering, fence};
 use std::ffi::CString;
 
-/// What a goroutine may be spawned with.
+/// The options of [`spawn_with`].
 pub struct Options<'a> {
     pub name: Option<&'a CStr>,
     /// `None`: the default.
     pub stack: Option<SizeClass>,
     pub priority: i8,
     pub gang: Option<&'static Gang>,
-    /// The group on whose threads it begins; it is pinned then.
+    /// The group on whose threads the goroutine begins, and stays pinned.
     pub workers: Option<&'static Group>,
-    /// A node of this process's numbering; `None`: any.
+    /// A node in this process's numbering; `None`: any.
     pub node: Option<usize>,
-    /// [`flags::PUBLIC`].
+    /// Flags of [`flags::PUBLIC`].
     pub flags: u32,
     /// The embedder's word: see `gs_data`.
     pub data: *mut c_void,
-    /// The caller wants a reference.
+    /// Whether the caller wants a reference.
     pub referenced: bool,
 }
 
 impl Options<'_> {
-    /// What [`spawn`] spawns with.
+    /// The options of [`spawn`].
     pub const DEFAULT: Options<'static> = Options {
         name: None,
         stack: None,
@@ -51,8 +51,9 @@ impl Options<'_> {
     };
 }
 
-/// Spawns `f(arg)`. `pc`: the return address of the call, for reports. Another P may steal the goroutine at once; with
-/// one P it runs when the caller parks. `-ENOMEM`: there is no memory. Go's `go f(arg)`.
+/// Spawns `f(arg)`. `pc`: the return address of the call, for reports. Another P may steal the
+/// goroutine at once; with one P it runs when the caller parks. `-ENOMEM`: there is no memory. Go's
+/// `go f(arg)`.
 #[inline(always)]
 pub fn spawn(f: GoFn, arg: *mut c_void, pc: usize) -> i32 {
     spawn_on(m::current(), f, arg, pc)
@@ -66,7 +67,7 @@ pub fn spawn_on(m: Option<MRef>, f: GoFn, arg: *mut c_void, pc: usize) -> i32 {
     };
     let p = m.p();
     let Some(n) = stacks::newborn(p) else { return -libc::ENOMEM };
-    // SAFETY: null or a descriptor.
+    // SAFETY: `curg` is null or a descriptor.
     let spawner = unsafe { GRef::from_nullable(m.curg.get()) };
     fill(n, f, arg, pc, id_of(spawner));
     count(&p.created, 1);
@@ -80,8 +81,8 @@ pub fn spawn_on(m: Option<MRef>, f: GoFn, arg: *mut c_void, pc: usize) -> i32 {
     0
 }
 
-/// Whether this goroutine accepts connections: what it spawns doesn't belong to its
-/// P. seed: N7
+/// Whether this goroutine accepts connections: the goroutines that it spawns don't belong to its P.
+/// seed: N7
 #[inline(always)]
 fn spawns_roots(g: Option<GRef>) -> bool {
     g.is_some_and(|g| g.has(flags::ACCEPTS))
@@ -99,13 +100,13 @@ fn fill(n: NonNull<Newborn>, f: GoFn, arg: *mut c_void, pc: usize, creator: u64)
     n.arg.set(arg);
     n.pc.set(pc);
     n.creator.set(creator);
-    // Pairs with the fence in `embed::for_each_newborn`, which shows the records that have a function: a thread that sees
-    // the function sees what was set before.
+    // Pairs with the fence in `embed::for_each_newborn`, which shows the records that have a
+    // function: a thread that sees the function sees what was set before.
     fence(Ordering::Release);
     n.f.set(Some(f));
 }
 
-/// From a plain thread: through a global queue.
+/// Spawns from a plain thread, through a global queue.
 #[cold]
 #[inline(never)]
 fn spawn_from_outside(f: GoFn, arg: *mut c_void, pc: usize) -> i32 {
@@ -121,8 +122,8 @@ fn spawn_from_outside(f: GoFn, arg: *mut c_void, pc: usize) -> i32 {
     0
 }
 
-/// Spawns `f(arg)` with options; returns the descriptor, with a reference for the
-/// caller if it wants one. `-EINVAL`: no such node; `-ENOMEM`.
+/// Spawns `f(arg)` with options; returns the descriptor, with a reference for the caller if it
+/// wants one. `-EINVAL`: there is no such node; `-ENOMEM`.
 pub fn spawn_with(f: GoFn, arg: *mut c_void, pc: usize, options: &Options) -> Result<GRef, i32> {
     let m = m::with_p();
     let _inside = Guest::enter_or_start()?;
@@ -141,7 +142,7 @@ pub fn spawn_with(f: GoFn, arg: *mut c_void, pc: usize, options: &Options) -> Re
     Ok(g)
 }
 
-/// An unborn goroutine, not yet counted nor queued.
+/// Makes an unborn goroutine, which is not yet counted or queued.
 fn create(
     rt: &Runtime,
     f: GoFn,
@@ -168,17 +169,17 @@ fn create(
     g.creator.set(id_of(m::current_g()));
     g.id.store(rt.take_ids(1), Ordering::Relaxed);
     g.priority.set(options.priority);
-    // A pinned goroutine would keep a thread that `gs_run` has borrowed.
+    // A goroutine pinned to a thread that `gs_run` has borrowed would keep that thread.
     let avoids = options.flags & flags::PINNED != 0 && options.workers.is_none();
     let avoid = if avoids { flags::AVOID_RUNNER } else { 0 };
     g.flags.set(options.flags | flags::UNBORN | avoid);
-    // See `Task::has_run`.
+    // 0: see `Task::has_run`.
     g.context.store(0, Ordering::Relaxed);
     g.stack_class.set(options.stack);
     g.data.store(options.data, Ordering::Relaxed);
     g.last_p.set(u16::MAX);
-    // Pairs with the fence in `Runtime::for_each_g`: a thread that has stopped the world, and visits the goroutine
-    // while a plain thread spawns it, sees what is written above.
+    // Pairs with the fence in `Runtime::for_each_g`: a thread that has stopped the world, and
+    // visits the goroutine while a plain thread spawns it, sees what is written above.
     fence(Ordering::Release);
     g.set_status(Status::Runnable);
     if !name.is_null() {
@@ -190,15 +191,15 @@ fn create(
     if let Some(workers) = options.workers {
         group::spawned(g, workers);
     }
-    // A goroutine with a name or a gang must be `shared`, so that it ends by `end_special`, which frees the name and
-    // leaves the gang.
+    // A goroutine with a name or a gang must be `shared`, so that it ends by `end_special`, which
+    // frees the name and leaves the gang.
     if options.referenced || options.name.is_some() || options.gang.is_some() {
         be_shared(rt, g, 1 + u32::from(options.referenced));
     }
     Ok(g)
 }
 
-/// Puts a new goroutine where it belongs.
+/// Queues a new goroutine where its options want it.
 fn submit(rt: &Runtime, m: Option<MRef>, g: GRef, options: &Options, node: usize) {
     let task = Task::goroutine(g);
     if options.workers.is_some() {
@@ -221,7 +222,7 @@ fn submit(rt: &Runtime, m: Option<MRef>, g: GRef, options: &Options, node: usize
     }
 }
 
-/// The goroutine that runs `gs_run`'s function; for [`super::run`].
+/// Makes the goroutine that runs `gs_run`'s function; for [`super::run`].
 pub fn create_root(f: GoFn, arg: *mut c_void, pc: usize) -> Result<GRef, i32> {
     let rt = rt();
     let options = Options { flags: flags::ROOT, ..Options::DEFAULT };
@@ -230,15 +231,15 @@ pub fn create_root(f: GoFn, arg: *mut c_void, pc: usize) -> Result<GRef, i32> {
     Ok(g)
 }
 
-/// A pointer to the goroutine is given to the user: from now on all its waits are claimed. Called by the goroutine
-/// itself, or before it first runs.
+/// Shares the goroutine, whose pointer the user is about to get: from now on all its waits are
+/// claimed. Called by the goroutine itself, or before it first runs.
 pub fn share(g: GRef) {
     if !g.shared.get() {
         be_shared(rt(), g, 1);
     }
 }
 
-/// The goroutine has `refs` references from here on.
+/// Marks the goroutine as shared, with `refs` references.
 fn be_shared(rt: &Runtime, g: GRef, refs: u32) {
     g.runtime.set(rt.number);
     g.refs.store(refs, Ordering::Relaxed);
