@@ -1,8 +1,9 @@
-//! Dumps: what every goroutine does, as text. `gs_dump`.
+//! Dumps: the state of every goroutine, as text. `gs_dump`.
 //!
-//! The world is stopped while everything is copied, so that the copy shows one moment and no name is freed meanwhile.
-//! The text is made and written after the world goes on: a stopped goroutine may hold the loader's lock, which the
-//! look-up of a place needs, or read the pipe that the text goes into.
+//! The world is stopped while everything is copied, so that the copy shows one moment and no name
+//! is freed meanwhile. The text is made and written when the world runs again: a stopped goroutine
+//! may hold the loader's lock, which the look-up of a place needs, or read the pipe that the text
+//! goes into.
 
 use crate::os::{self, heap, time};
 use crate::sched::lifecycle::embed::{self, GSnapshot};
@@ -16,11 +17,11 @@ use core::ops::Range;
 /// The copy of a goroutine's state.
 struct DumpRecord {
     seen: GSnapshot,
-    /// Where its name is in the names of all.
+    /// Where the goroutine's name is in [`Records::names`].
     name: Range<usize>,
 }
 
-/// Goroutines and their names.
+/// Copies of goroutines' states, and their names one after the other.
 #[derive(Default)]
 struct Records {
     all: Vec<DumpRecord>,
@@ -28,7 +29,7 @@ struct Records {
 }
 
 impl Records {
-    /// Copies what is known of a goroutine. False: there is no memory.
+    /// Copies the state and name of a goroutine. False: there is no memory.
     fn add(&mut self, seen: &GSnapshot) -> bool {
         let name = match seen.name.is_null() {
             true => &[][..],
@@ -45,11 +46,12 @@ impl Records {
     }
 }
 
-/// Writes a line or two for each goroutine to the file. `-ENOMEM`, or what write(2) gives.
+/// Writes a line or two for each goroutine to the file. Returns 0, `-ENOMEM`, or the error of
+/// write(2).
 pub fn dump(fd: i32) -> i32 {
     let mut records = Records::default();
     if let Some(_runtime) = Visit::begin() {
-        // If the caller has stopped the world itself, it stays stopped.
+        // A caller that has stopped the world itself keeps it stopped.
         let stopped_here = embed::stop() == 0;
         let mut has_room = true;
         embed::for_each_without_stack(|seen| has_room &= has_room && records.add(seen));
@@ -60,9 +62,9 @@ pub fn dump(fd: i32) -> i32 {
             return -libc::ENOMEM;
         }
     }
-    // Ids are in the order of the spawns; the order of the descriptors means nothing.
+    // Ids follow the order of the spawns; the order of the descriptors means nothing.
     records.all.sort_unstable_by_key(|record| record.seen.id);
-    // The goroutine that reads the other end of a pipe may need the P.
+    // In a system call: the goroutine that reads the other end of a pipe may need the P.
     call::enter();
     let error = records.write(&mut Out { fd, line: [0; Out::ROOM], len: 0, error: 0 });
     call::exit();
@@ -102,7 +104,7 @@ fn write_one(out: &mut Out, seen: &GSnapshot, name: &[u8], now: i64) -> fmt::Res
     }
     write!(out, "]: node {}", seen.node)?;
     if !name.is_empty() {
-        // Quoted and escaped: a name with a line break keeps to its line.
+        // Quoted and escaped: a name with a line break stays on its line.
         write!(out, ", {:?}", String::from_utf8_lossy(name))?;
     }
     writeln!(out)?;
@@ -113,12 +115,13 @@ fn write_one(out: &mut Out, seen: &GSnapshot, name: &[u8], now: i64) -> fmt::Res
     }
 }
 
-/// A file that is written to in large pieces.
+/// A file with a buffer, written in large pieces.
 struct Out {
     fd: i32,
     line: [u8; Out::ROOM],
     len: usize,
-    /// The error of the first write that failed, as a negative errno value; nothing is written after that.
+    /// The error of the first write that failed, as a negative errno value; nothing is written
+    /// after that.
     error: i32,
 }
 

@@ -1,4 +1,4 @@
-//! What users ask the runtime: the dump, and figures. `README.md` lists the files.
+//! What users ask of the runtime: the dump and the counters. `README.md` lists the files.
 
 pub mod dump;
 pub mod stats;

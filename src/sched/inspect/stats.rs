@@ -1,5 +1,5 @@
-//! What the scheduler has counted. One thread at a time writes a P's counters, and any thread may read them, so a sum
-//! over several P's isn't an exact snapshot.
+//! The scheduler's counters. One thread at a time writes a P's counters, and any thread may read
+//! them, so a sum over several P's isn't an exact snapshot.
 
 use crate::sched::types::p::{self, PStatus, RUN_WAITS};
 use crate::sched::types::runtime::{Runtime, try_rt};
@@ -9,15 +9,15 @@ use core::sync::atomic::{AtomicU64, Ordering};
 /// The counters of the whole runtime, or of one node.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Stats {
-    /// Goroutines that there are; of a node: that wait in its queues to run.
+    /// Goroutines that exist; for a node, those that wait in its queues to run.
     pub goroutines: u64,
     pub created: u64,
     pub ended: u64,
     pub procs: u64,
     pub idle_procs: u64,
-    /// Threads that run goroutines or could; of the whole runtime only.
+    /// Threads that run goroutines or could; only for the whole runtime.
     pub threads: u64,
-    /// How often goroutines have been switched to; of the whole runtime only.
+    /// Switches to goroutines; only for the whole runtime.
     pub switches: u64,
     pub handoffs: u64,
     pub steals_near: u64,
@@ -26,11 +26,11 @@ pub struct Stats {
     pub stacks_sent_home: u64,
     pub migrations: u64,
     pub pages_moved: u64,
-    /// How long goroutines that were ready have waited to run: see [`p::PStats`].
+    /// Histogram of the times for which ready goroutines waited to run: see [`p::PStats`].
     pub run_waits: [u64; RUN_WAITS],
 }
 
-/// Of the whole runtime; all 0 if there is none.
+/// The counters of the whole runtime; all 0 without a runtime.
 pub fn read() -> Stats {
     let Some(rt) = try_rt() else { return Stats::default() };
     let of_nodes = (0..rt.nodes.len()).map(|n| of_node(rt, n));
@@ -48,7 +48,8 @@ pub fn read_node(node: usize) -> Option<Stats> {
     (node < rt.nodes.len()).then(|| of_node(rt, node))
 }
 
-/// How often P's of a node have stolen from a node; `None`: one of the nodes does not exist.
+/// How often P's of `node` have stolen from the node `from`; `None`: one of the nodes does not
+/// exist.
 pub fn read_steals(node: usize, from: usize) -> Option<u64> {
     let rt = try_rt()?;
     Some(rt.nodes.get(node)?.steals_from.get(from)?.load(Ordering::Relaxed))
