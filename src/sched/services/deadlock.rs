@@ -1,9 +1,9 @@
 //! Deadlock detection. seed: S8
 //!
-//! A deadlock is reported only when nothing can ever wake a goroutine again: every P is idle, no queue has a task, no
-//! timer runs, no goroutine waits for a file, no thread is in a system call, and every other thread of the process is
-//! blocked without a deadline in a call of this library. If a thread runs or blocks elsewhere, it could still call the
-//! library, so there is no deadlock.
+//! A deadlock is reported only when nothing can ever wake a goroutine again: every P is idle, no
+//! queue has a task, no timer runs, no goroutine waits for a file, no thread is in a system call,
+//! and every other thread of the process is blocked without a deadline in a call of this library.
+//! If a thread runs or blocks elsewhere, it could still call the library, so there is no deadlock.
 
 use crate::os::locked::Locked;
 use crate::os::log::{self, Callback, HostArg};
@@ -18,15 +18,16 @@ use crate::sched::wait::netpoll;
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-/// How many holds embedders have: while there is a hold, something outside can wake goroutines.
+/// The number of the embedders' holds: while there is a hold, something outside the library can
+/// wake goroutines.
 static HOLDS: AtomicU32 = AtomicU32::new(0);
 
-/// Takes a hold: nothing is reported until it is given back. `gs_hold`.
+/// Takes a hold: no deadlock is reported until it is given back. `gs_hold`.
 pub fn hold() {
     HOLDS.fetch_add(1, Ordering::SeqCst);
 }
 
-/// Gives a hold back. False: there was none. `gs_unhold`.
+/// Gives a hold back. False: there is no hold. `gs_unhold`.
 #[must_use]
 pub fn unhold() -> bool {
     let less = HOLDS.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1));
@@ -39,29 +40,29 @@ pub fn unhold() -> bool {
     less.is_ok()
 }
 
-/// In the child of a fork no other thread is left.
+/// Resets the counts in the child of a fork, where no other thread is left.
 pub fn forget_threads() {
     BLOCKED_THREADS.store(0, Ordering::SeqCst);
     BLOCKED_CALLS.store(0, Ordering::SeqCst);
     HOLDS.store(0, Ordering::SeqCst);
 }
 
-/// The first check comes `FIRST` ns after everything has become idle. Later checks come less and less often, but at least
-/// every `LAST` ns.
+/// The first check comes `FIRST` ns after everything has become idle. The pauses between later
+/// checks grow up to `LAST` ns.
 const FIRST: i64 = 10_000_000;
 const LAST: i64 = 10_000_000_000;
 
-/// The watch over one period in which all P's are idle.
+/// The search for a deadlock during one period in which all P's are idle.
 pub struct Detector {
     delay: i64,
-    /// The activity when everything seemed dead the first time.
+    /// The activity when the last check saw a deadlock; another check must confirm it.
     suspected: Option<Activity>,
-    /// The activity at the last report: there is no other report before something has run.
+    /// The activity at the last report: no other report comes before something has run.
     told: Activity,
 }
 
-/// Changes whenever a goroutine runs or a thread blocks. A check takes time; if this is the same before the first of
-/// two checks and after the second, nothing has moved in between.
+/// Changes whenever a goroutine runs or a thread blocks. A check takes time; if the activity is
+/// equal before the first of two checks and after the second, nothing has moved in between.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Activity {
     switches: u64,
@@ -80,18 +81,19 @@ impl Detector {
         Detector { delay: FIRST, suspected: None, told: never }
     }
 
-    /// A new period begins.
+    /// Begins a new period.
     pub fn again(&mut self) {
         (self.delay, self.suspected) = (FIRST, None);
     }
 
-    /// Checks once. Returns the time of the next check, in ns (-1: no goroutine waits, so none is needed).
+    /// Checks once. Returns when to check next, in ns (-1: no goroutine waits, so no check is
+    /// needed).
     pub fn check(&mut self, rt: &Runtime) -> i64 {
         if rt.goroutines() == 0 {
             return -1;
         }
         if HOLDS.load(Ordering::SeqCst) > 0 || waits_for_something(rt) {
-            // The event will start a P, which ends this period; `unhold` ends it too.
+            // The awaited event will start a P, which ends this period; `unhold` ends it too.
             self.suspected = None;
             return time::now() + LAST;
         }
@@ -121,9 +123,9 @@ fn is_deadlocked(rt: &Runtime) -> bool {
         // A spare M is counted among the M's before the kernel counts its thread.
         && !rt.template.is_asked()
         && thread::count() == rt.threads_that_cannot_wake() + blocked_plain_threads()
-        // Read after the count: a thread that is counted there has changed `blocked` before.
+        // Read after `thread::count`: a thread that is counted there has changed `blocked` before.
         && !rt.any_m_may_bring_work()
-        // Last, because it may take long: the count of dead entries may be too high.
+        // Checked last, because it may take long: `may_fire` may count dead entries.
         && !rt.ps().any(|p| p.timers.will_fire())
 }
 
@@ -131,15 +133,16 @@ fn blocked_plain_threads() -> usize {
     BLOCKED_THREADS.load(Ordering::SeqCst) as usize
 }
 
-/// The function, and its argument, that the user wants called in place of the report.
+/// The function, with its argument, that the user wants called in place of the report.
 static HANDLER: Locked<Option<Callback<Handler>>> = Locked::new(None);
 
-/// Around a fork: the child must not find the lock held by a thread that it doesn't have.
+/// Locks the handler around a fork: the child must not find it locked by a thread that the child
+/// lacks.
 pub fn lock_handler() {
     HANDLER.lock();
 }
 
-/// See [`lock_handler`].
+/// Unlocks the handler after [`lock_handler`].
 ///
 /// # Safety
 /// The calling thread holds the lock.
@@ -148,10 +151,10 @@ pub unsafe fn unlock_handler() {
     unsafe { HANDLER.unlock() };
 }
 
-/// The handler of `gs_set_deadlock_handler`.
+/// The user's function of `gs_set_deadlock_handler`.
 pub type Handler = unsafe extern "C" fn(ctx: *mut c_void);
 
-/// Sets the handler. `None`: report and abort.
+/// Sets the handler; `None`: the process reports and aborts.
 pub fn set_handler(handler: Option<Handler>, ctx: *mut c_void) {
     HANDLER.with(|set| *set = handler.map(|f| Callback(f, HostArg(ctx))));
 }
@@ -168,7 +171,7 @@ fn tell(rt: &Runtime) {
     }
 }
 
-/// The report lists this number of goroutines at most.
+/// The most goroutines that the report lists.
 const LISTED: usize = 100;
 
 fn report(rt: &Runtime) -> String {
@@ -192,7 +195,8 @@ fn report(rt: &Runtime) -> String {
     text
 }
 
-/// A line of the report: a goroutine's id, its name, quoted and escaped, what it waits for, and where it was spawned.
+/// A line of the report: a goroutine's id, its name (quoted and escaped), what the goroutine waits
+/// for, and where it was spawned.
 fn line(g: &G) -> String {
     let id = g.id.load(Ordering::Relaxed);
     // SAFETY: the goroutine waits, and nothing can wake it, so it has not ended.
@@ -207,8 +211,8 @@ fn line(g: &G) -> String {
 }
 
 impl Runtime {
-    /// How many threads can't wake a goroutine of their own accord: M's, sysmon, the template thread, the inspector, and
-    /// workers without a job.
+    /// The number of threads that can't wake a goroutine of their own accord: M's, sysmon, the
+    /// template thread, the inspector, and workers without a job.
     pub fn threads_that_cannot_wake(&self) -> usize {
         // Acquire: pairs with the Release in `add_runner`.
         let own =
@@ -216,7 +220,8 @@ impl Runtime {
         self.m_count.load(Ordering::Acquire) + own + self.workers.asleep()
     }
 
-    /// Whether an M without a P may come back with a goroutine, or its thread may go back to `gs_run`'s caller.
+    /// Whether an M without a P may come back with a goroutine, or its thread may go back to
+    /// `gs_run`'s caller.
     pub fn any_m_may_bring_work(&self) -> bool {
         // Read before the M's, because a thread is counted out before it is woken.
         let blocked = blocked::blocked_calls();

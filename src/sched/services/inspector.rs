@@ -1,6 +1,7 @@
-//! The inspector: a thread that reads under /proc what the kernel knows of other threads. It has a table of file
-//! descriptors of its own, so its open files take no number of the process. sysmon and the stopper of the world ask it,
-//! and it stops strays that are not blocked. It is started when it is first needed.
+//! The inspector: a thread that reads under /proc what the kernel knows of other threads. Its table
+//! of file descriptors is its own, so its open files take no number of the process. It answers
+//! sysmon and the stopper of the world, and stops strays that are not blocked. The thread is
+//! started when it is first needed.
 
 use crate::os::spin::LongLock;
 use crate::os::thread::{self, State, Thread, Turns};
@@ -16,12 +17,12 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicPtr, AtomicU32,
 
 /// A value of `Inspector::answer`: the inspector has not answered yet.
 pub const NONE_YET: u32 = 0;
-/// Values of `Inspector::answer`: the thread's [`State`].
+/// Other values of `Inspector::answer`, one for each [`State`].
 const RUNS: u32 = 1;
 const IN_CALL: u32 = 2;
 const IN_FAULT: u32 = 3;
 
-/// The value of `Inspector::answer` that stands for this state.
+/// The value of `Inspector::answer` for this state.
 pub fn answer_of(state: State) -> u32 {
     match state {
         State::Runs => RUNS,
@@ -38,27 +39,29 @@ fn state_of(answer: u32) -> State {
     }
 }
 
-/// A thread that asks waits for this time at most, in ns. On an idle CPU the inspector needs 30 to 100 us.
+/// The longest time that an asking thread waits, in ns. On an idle CPU the inspector needs 30 to
+/// 100 us.
 const PATIENCE: i64 = 200_000;
 
-/// An answer that was older than this, in ns, when the caller asked isn't used, unless the thread was blocked and has
-/// not run since.
+/// The largest age, in ns, that an answer may have when the caller asks. An older one is used only
+/// if the thread was blocked and has not run since.
 const OLD: i64 = 100_000;
 
-/// The number of strays that may wait for the inspector. sysmon finds others.
+/// The most strays that may wait for the inspector. sysmon finds others.
 const STRAYS: usize = 4;
 
 pub struct Inspector {
-    /// A thread has asked before the inspector was there.
+    /// A thread has asked before the inspector's thread was there.
     pub needed: AtomicBool,
     /// Held by a thread that asks, for `PATIENCE` at most.
     pub asking: LongLock,
-    /// The question, or 0: the kernel's number of the thread in question. The inspector takes it.
+    /// The question: the kernel's number of a thread; 0: none. The inspector takes it.
     pub thread: AtomicI32,
-    /// The thread of the last question until its answer is used, else 0. Under `asking`.
+    /// The thread of the last question until its answer is used; then 0. Changed with `asking`
+    /// held.
     asked: AtomicI32,
-    /// The answer to the last question. Before that are written: the time of the answer in ns, and the CPU time of the
-    /// thread, in ns, just before the inspector looked.
+    /// The answer to the last question. Written before it: `answered_at`, the time of the answer in
+    /// ns, and `ran`, the thread's CPU time in ns just before the inspector looked.
     pub answer: AtomicU32,
     pub answered_at: AtomicI64,
     pub ran: AtomicI64,
@@ -66,7 +69,7 @@ pub struct Inspector {
     pub is_late: AtomicBool,
     /// M's whose threads are to get the preemption signal unless they are blocked.
     strays: [AtomicPtr<M>; STRAYS],
-    /// No thread asks any more.
+    /// Set when no thread asks any more.
     pub ends: AtomicBool,
     pub service: Service,
 }
@@ -93,20 +96,20 @@ impl Inspector {
         self.service.is_there()
     }
 
-    /// Whether the thread runs, or the system gave none.
+    /// Whether the thread runs, or the system has refused a thread.
     pub fn was_started(&self) -> bool {
         self.service.was_started()
     }
 
-    /// See [`Service::end`]. No thread asks any more.
+    /// Ends the thread, when no thread asks any more: see [`Service::end`].
     pub fn end(&self) -> Option<Thread> {
         // Release: pairs with the Acquire in `main`.
         self.ends.store(true, Ordering::Release);
         self.service.end()
     }
 
-    /// What the thread of this M does right now; `Runs` also if that can't be told at all. `None`: ask again soon. Notes in
-    /// the M that the thread is blocked.
+    /// What the thread of this M does right now; `Runs` also if the inspector can't be had. `None`:
+    /// ask again soon. Notes in the M that the thread is blocked.
     pub fn state(&self, rt: &Runtime, m: MRef) -> Option<State> {
         match self.service.state() {
             ServiceState::Runs => {}
@@ -135,8 +138,9 @@ impl Inspector {
         }
     }
 
-    /// The M has lost its P while its thread was on no CPU. The inspector sends that thread the preemption signal if the
-    /// thread is not blocked. If the inspector isn't there yet, or has too many M's to check, sysmon finds the stray later.
+    /// Has the inspector send the preemption signal to a thread that lost its P while on no CPU, if
+    /// the thread is not blocked. If the inspector isn't there yet, or has too many M's to check,
+    /// sysmon finds the stray later.
     pub fn stop_stray(&self, rt: &Runtime, m: MRef) {
         if !self.is_there() {
             return self.need(rt);
@@ -151,7 +155,7 @@ impl Inspector {
         }
     }
 
-    /// For the inspector: takes the M's out that `stop_stray` has put in.
+    /// Takes out the M's that `stop_stray` has put in. For the inspector.
     pub fn take_strays(&self) -> impl Iterator<Item = MRef> {
         // Acquire: pairs with the Release in `stop_stray`.
         let taken = self.strays.iter().map(|slot| slot.swap(ptr::null_mut(), Ordering::Acquire));
@@ -159,8 +163,9 @@ impl Inspector {
         taken.filter(|m| !m.is_null()).map(|m| unsafe { MRef::from_ptr(m) })
     }
 
-    /// Waits for `PATIENCE` at most: the inspector may get no CPU for some ms, and sysmon has other P's to look after. A
-    /// later call gets an answer that comes late, if the answer is new enough by then. Under `asking`.
+    /// Asks the inspector, and waits for `PATIENCE` at most: the inspector may get no CPU for some
+    /// ms, and sysmon has other P's to look after. A late answer goes to a later call, if it is
+    /// still new enough. Called with `asking` held.
     fn ask(&self, id: i32) -> Option<State> {
         let began = time::now();
         let deadline = began + PATIENCE;
@@ -181,11 +186,11 @@ impl Inspector {
             if asked == 0 || asked == id && is_new {
                 return Some(state);
             }
-            // It was the answer to an earlier question.
+            // That was the answer to an earlier question.
         }
     }
 
-    /// `None`: the deadline has passed.
+    /// Waits for the answer. `None`: the deadline has passed.
     fn wait_for_answer(&self, deadline: i64) -> Option<u32> {
         let answered = || {
             // Acquire: pairs with the store in `main`. SeqCst: see below.
@@ -196,7 +201,8 @@ impl Inspector {
                 return Some(answer);
             }
             if !futex::wait(&self.answer, NONE_YET, deadline) {
-                // SeqCst: pairs with `main`: this thread sees the answer, or the inspector sees that it is late.
+                // SeqCst: pairs with `main`: this thread sees the answer, or the inspector sees
+                // that it is late.
                 self.is_late.store(true, Ordering::SeqCst);
                 return answered();
             }
@@ -205,15 +211,16 @@ impl Inspector {
 }
 
 impl Inspector {
-    /// For sysmon: starts the thread if it is needed. This must come before a goroutine waits in the handler, because
-    /// then only the template thread may make threads.
+    /// Starts the thread if it is needed. For sysmon. Must come before a goroutine waits in the
+    /// handler, because then only the template thread may make threads.
     pub fn start_if_needed(&self, rt: &Runtime) {
         let needed = self.needed.load(Ordering::Acquire) || rt.template.is_needed();
         if !needed || self.was_started() {
             return;
         }
         let Some(_alone) = rt.template.gate.begin_making() else { return };
-        // If the system refuses the thread, no thread is asked for again: `state` then can't tell.
+        // If the system refuses the thread, it is not asked again: `state` returns `Runs` from then
+        // on.
         let _ = self.service.start(main);
     }
 }
@@ -222,7 +229,8 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
     thread::set_up_current(c"gosched-look");
     thread::ask_for_turns(0, Turns::Short);
     let has_own_table = file::use_own_table();
-    // The CPU time comes before the state: if the thread is blocked then, and runs later, its CPU time differs from this.
+    // The CPU time is read before the state: if the thread is blocked and runs later, its CPU time
+    // changes.
     let look_at = |id| {
         let ran = thread::cpu_time(id).unwrap_or(0);
         (ran, if has_own_table { thread::state(id) } else { State::Runs })
@@ -242,7 +250,8 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
             let (ran, state) = look_at(id);
             this.ran.store(ran, Ordering::Relaxed);
             this.answered_at.store(time::now(), Ordering::Relaxed);
-            // SeqCst: pairs with `wait_for_answer`, which sees the answer or has noted before that it is late.
+            // SeqCst: pairs with `wait_for_answer`, which sees the answer or has already noted that
+            // it is late.
             this.answer.store(answer_of(state), Ordering::SeqCst);
             futex::wake(&this.answer, 1);
             if this.is_late.swap(false, Ordering::SeqCst) {

@@ -1,4 +1,4 @@
-//! The threads that watch the others.
+//! The threads that look after the others: `README.md` lists them.
 
 pub mod deadlock;
 pub mod inspector;

@@ -6,19 +6,21 @@ use crate::sched::types::runtime::Runtime;
 use crate::sched::wait::netpoll;
 use core::sync::atomic::Ordering;
 
-/// What sysmon does for the poller, and what it remembers of that.
+/// What sysmon remembers, between its checks, of the poller.
 pub struct PollerCheck {
-    /// Since when each node lacks a watcher, in ns; 0: it has one.
+    /// When each node began to lack a watcher, in ns; 0: it has one.
     lacking: Vec<i64>,
-    /// When sysmon verifies next, in ns, and from which file on; 0: a pass begins.
+    /// When sysmon verifies next, in ns, and from which file on; file 0: a new pass begins.
     verify_at: i64,
     verify_from: i32,
 }
 
-/// sysmon calls a watcher for a node that has lacked one for this time, in ns: as a rule an M is on its way.
+/// The time, in ns, for which a node may lack a watcher before sysmon calls one: as a rule an M is
+/// on its way.
 const PATIENCE: i64 = 1_000_000;
-/// How often sysmon begins to verify all waits, in ns. It verifies for `PIECE` ns at once, one call of epoll_ctl(2) for each
-/// wait, and so keeps neither its CPU nor its other work for long. Between two pieces it pauses `PAUSES` times as long.
+/// How often sysmon begins a pass that verifies all waits, in ns. It verifies for `PIECE` ns at
+/// once, with one epoll_ctl(2) for each wait, so as not to keep its CPU and its other work for
+/// long. The pause between two pieces is `PAUSES` times as long as a piece.
 const VERIFY_EVERY: i64 = 50_000_000;
 const PIECE: i64 = 50_000;
 const PAUSES: i64 = 10;
@@ -28,7 +30,8 @@ impl PollerCheck {
         PollerCheck { lacking: Vec::new(), verify_at: 0, verify_from: 0 }
     }
 
-    /// Polls for nodes without a watcher, and calls a watcher for them. True: a goroutine has become ready.
+    /// Polls for nodes without a watcher, and calls a watcher for them. True: a goroutine has
+    /// become ready.
     pub fn check(&mut self, rt: &Runtime, now: i64) -> bool {
         if !rt.polls.load(Ordering::Acquire) {
             return false;
@@ -58,7 +61,7 @@ impl PollerCheck {
         found
     }
 
-    /// Verifies for `PIECE`.
+    /// Verifies for `PIECE` ns.
     fn verify(&mut self) {
         let began = time::now();
         let next = netpoll::verify(self.verify_from, began + PIECE);
@@ -73,8 +76,8 @@ impl PollerCheck {
         if self.verify_from == 0 { i64::MAX } else { self.verify_at }
     }
 
-    /// Whether every file that is waited for is looked after without sysmon. If there are waits to verify, sysmon begins
-    /// the next pass at its next check.
+    /// Whether every awaited file is looked after without sysmon. If there are waits to verify,
+    /// sysmon begins the next pass at its next check.
     pub fn may_sleep(&mut self, rt: &Runtime) -> bool {
         let is_watched = rt.nodes.iter().all(|n| ensure_watched(rt, n) && !lacks_watcher(rt, n));
         let verifies =

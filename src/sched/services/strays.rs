@@ -1,5 +1,5 @@
-//! Strays: goroutines that have no P and run the user's code, as far as sysmon looks for them. PREEMPTION.md, "Strays",
-//! says what they are.
+//! sysmon's search for strays: goroutines that have no P and run the user's code.
+//! `take/PREEMPTION.md`, "Strays", says how they come about.
 
 use crate::os::thread;
 use crate::sched::run::requests;
@@ -8,23 +8,23 @@ use crate::sched::types::m::MRef;
 use crate::sched::types::runtime::Runtime;
 use core::sync::atomic::Ordering;
 
-/// How often sysmon checks, in ns.
+/// The least time between two checks, in ns.
 const EVERY: i64 = 2_000_000;
-/// The number of threads that a check looks at.
+/// The most threads that a check looks at.
 const AT_ONCE: usize = 32;
-/// A thread that uses more CPU time than this between two checks, in ns, computes.
+/// A thread computes if it uses at least this CPU time between two checks, in ns.
 const COMPUTES: i64 = 300_000;
 
 /// What sysmon remembers of strays from one check to the next.
 pub struct Strays {
-    /// When it checked last, in ns.
+    /// When the last check was, in ns.
     checked: i64,
-    /// The number of the next thread without a P to look at.
+    /// The index, among the threads without a P, of the next one to look at.
     next: usize,
     suspects: Vec<Suspect>,
 }
 
-/// A thread without a P that was blocked, and has run since.
+/// A thread without a P that was blocked and has run since.
 struct Suspect {
     m: MRef,
     /// The thread's CPU time at the check, in ns.
@@ -51,10 +51,11 @@ impl Strays {
         Strays { checked: 0, next: 0, suspects: Vec::new() }
     }
 
-    /// Sends the signal to threads that compute without a P: strays have no claim to a CPU, and must not run while the
-    /// world is stopped. A thread that mostly blocks, as a client of a server does, uses little CPU time, and is left
-    /// alone: in the handler it would only wait for a P, block again at once, and keep that P from others until sysmon
-    /// takes it. Only once it has computed between two checks is it stopped.
+    /// Sends the signal to threads that compute without a P: strays have no claim to a CPU, and
+    /// must not run while the world is stopped. A thread that mostly blocks, as a server's client
+    /// does, is stopped only once it has computed between two checks. Stopped earlier, it would
+    /// wait for a P in the handler, block again at once, and keep that P from others until sysmon
+    /// takes it.
     pub fn check(&mut self, rt: &Runtime, now: i64) {
         if now - self.checked < EVERY {
             return;

@@ -1,5 +1,6 @@
-//! Threads for calls that keep a thread for a while and do nothing else: reads and writes of disks. The goroutine that
-//! wants such a call parks, so the call costs its P nothing, and no P changes hands. `WORKERS.md` states the protocol.
+//! Threads for calls that only occupy a thread: reads and writes of disks. The goroutine that wants
+//! such a call parks, so the call costs its P nothing, and no P changes hands. `WORKERS.md` states
+//! the protocol.
 
 use crate::os::spin::{SpinLock, backoff};
 use crate::os::thread::{self, Thread};
@@ -13,31 +14,32 @@ use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-/// The pool. Its threads are started when they are first needed, and end with the
-/// runtime.
+/// The pool. Its threads are started when first needed, and end with the runtime.
 pub struct Workers {
     pub lock: SpinLock,
-    /// How many threads sleep for want of a job. Changes with the lock held.
+    /// The threads that sleep for want of a job. Changed with the lock held.
     pub asleep: AtomicUsize,
-    /// How many threads are being started, or have been started and not left. Changes with the lock held.
+    /// The threads that are being started, or have been started and not left. Changed with the lock
+    /// held.
     pub count: AtomicUsize,
-    /// How many sleepers may wake.
+    /// The number of sleepers that may wake.
     pub permits: AtomicU32,
 
-    // The rest is used with the lock held.
+    // The fields below are used with the lock held.
     /// Jobs that wait for a thread, the oldest first.
     pub first: Cell<*const Job>,
     pub last: Cell<*const Job>,
-    /// How many jobs wait or are under way.
+    /// The number of jobs that wait or are under way.
     pub jobs: Cell<usize>,
-    /// How many of the sleeping threads must leave.
+    /// The number of sleeping threads that must leave.
     pub surplus: Cell<usize>,
     pub stopping: Cell<bool>,
-    /// Threads that have left and must be joined. Has room for all threads that there are.
+    /// Threads that have left and must be joined. Has room for all threads.
     left: UnsafeCell<Vec<Thread>>,
 }
 
-// SAFETY: the cells are used only with `lock` held, or in `release` by the context to which the lock was handed.
+// SAFETY: the cells are used only with `lock` held, or in `release` by the context to which the
+// lock was handed.
 unsafe impl Sync for Workers {}
 
 /// A call, on the stack of the goroutine that waits for it.
@@ -64,12 +66,12 @@ impl Workers {
         }
     }
 
-    /// How many threads there are, those included that are being started.
+    /// The number of threads, including those that are being started.
     pub fn count(&self) -> usize {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Threads that sleep, and have no permit.
+    /// The number of threads that sleep and have no permit.
     pub fn asleep(&self) -> usize {
         self.asleep.load(Ordering::SeqCst)
     }
@@ -79,7 +81,8 @@ impl Workers {
         self.lock.with(|| self.jobs.get()) == 0
     }
 
-    /// A thread is wanted for goroutines, and the limit is reached: one of the sleeping threads ends, if there is one.
+    /// Ends one of the sleeping threads, if any, for a goroutine's thread that the limit of threads
+    /// forbids.
     pub fn give_one_up(&self) {
         let wakes = self.lock.with(|| {
             let wakes = self.asleep.load(Ordering::Relaxed) > 0;
@@ -94,25 +97,26 @@ impl Workers {
         }
     }
 
-    /// With the lock held: runs `f` with the threads that have left.
+    /// Runs `f` with the threads that have left. Called with the lock held.
     pub fn with_left<R>(&self, f: impl FnOnce(&mut Vec<Thread>) -> R) -> R {
-        // SAFETY: the lock is held, so no other thread uses the list, and `f` doesn't ask for it again.
+        // SAFETY: the lock is held, so no other thread uses the list, and `f` doesn't ask for it
+        // again.
         f(unsafe { &mut *self.left.get() })
     }
 
-    /// Whether threads have left that are not joined yet.
+    /// Whether threads that have left are still to be joined.
     pub fn has_left_threads(&self) -> bool {
         self.lock.with(|| self.with_left(|left| !left.is_empty()))
     }
 
-    /// Joins the threads that have left and ended. A thread that has left may take long to end: it runs destructors of
-    /// thread-specific values, such as those of a resolver's plugin.
+    /// Joins the threads that have left, if they have ended. Their end may take long: it runs
+    /// destructors of thread-specific values, such as those of a resolver's plugin.
     pub fn reap(&self) {
-        // Each thread once: threads that still run go to the end of the list.
+        // Tries each thread once: those that still run go to the end of the list.
         for _ in 0..self.lock.with(|| self.with_left(|left| left.len())) {
             let first = |left: &mut Vec<Thread>| (!left.is_empty()).then(|| left.remove(0));
             let Some(thread) = self.lock.with(|| self.with_left(first)) else { return };
-            // Not with the lock held: joining a thread may wait for locks of the C library.
+            // Not with the lock held: joining may wait for locks of the C library.
             if let Err(running) = thread.try_join() {
                 self.lock.with(|| self.with_left(|left| left.push(running)));
             }
@@ -125,7 +129,7 @@ impl Workers {
     }
 }
 
-/// The largest number of threads in the pool.
+/// The most threads in the pool.
 pub const LIMIT: usize = 64;
 
 #[repr(C)]
@@ -148,8 +152,8 @@ impl<F: FnOnce() -> isize> JobOf<F> {
 }
 
 impl Workers {
-    /// Lets a thread of the pool call `f`; the calling goroutine parks meanwhile. Gives `f` back if no thread can be
-    /// had.
+    /// Lets a thread of the pool call `f`; the calling goroutine parks meanwhile. Returns `f` if no
+    /// thread can be had.
     pub fn call<F: FnOnce() -> isize>(&self, rt: &Runtime, f: F) -> Result<isize, F> {
         let call = JobOf {
             job: Job {
@@ -164,8 +168,8 @@ impl Workers {
         if self.is_empty() {
             // SAFETY: locked above.
             unsafe { self.lock.unlock() };
-            // Starting a thread may wait for locks of the C library, whose owner may wait for a P. The first thread
-            // starts the others.
+            // Starting a thread may wait for locks of the C library, and their owner may wait for a
+            // P. Only the first thread is started here: it starts the others.
             call::enter();
             self.start_one(rt);
             call::exit();
@@ -184,16 +188,16 @@ impl Workers {
         self.push((&raw const call).cast());
         // SAFETY: the lock is held, and `release` releases it.
         let _ = unsafe { block.park(Workers::release, ptr::from_ref(self) as usize) };
-        // `Err`: the thread that the job waited for could not be started.
+        // `Err`: the thread for the job could not be started.
         call.f.take().map_or(Ok(call.result.get()), Err)
     }
 
-    /// Whether there is no thread, nor a thread that is being started. With the lock held.
+    /// Whether no thread is there or being started. Called with the lock held.
     fn is_empty(&self) -> bool {
         self.count() == 0
     }
 
-    /// Gives back the jobs that no thread will do.
+    /// Returns jobs to their goroutines when no thread is left to do them.
     fn give_back(&self) {
         loop {
             let job = self.lock.with(|| {
@@ -201,9 +205,10 @@ impl Workers {
                 self.jobs.set(self.jobs.get() - usize::from(!job.is_null()));
                 job
             });
-            // SAFETY: the goroutine or thread that pushed the job is parked until it is made ready, and the job is on its stack.
+            // SAFETY: the goroutine or thread that pushed the job is parked until it is made ready,
+            // and the job is on its stack.
             let Some(job) = (unsafe { job.as_ref() }) else { return };
-            // SAFETY: the caller alone has it, as it is out of the queue.
+            // SAFETY: the job is out of the queue, so this thread alone has it.
             unsafe { Waiter::ready(job.waiter.get(), When::Soon) };
         }
     }
@@ -214,7 +219,8 @@ impl Workers {
             let threads = self.count();
             let allowed = threads < LIMIT
                 && rt.has_room_for_worker(threads)
-                // For each thread, this thread included, and for the thread that `reap` is joining.
+                // Room for each thread, this one included, and for the thread that `reap` is
+                // joining.
                 && self.with_left(|left| heap::reserve(left, threads + 2));
             self.count.fetch_add(usize::from(allowed), Ordering::SeqCst);
             allowed
@@ -222,7 +228,7 @@ impl Workers {
         if !allowed {
             return;
         }
-        // The thread notes itself when it leaves, for the thread that joins it.
+        // The thread puts itself on the list when it leaves, so that it gets joined.
         let this = ptr::from_ref(self).cast_mut().cast();
         if Thread::start(main, this).is_err() {
             self.lock.with(|| self.count.fetch_sub(1, Ordering::SeqCst));
@@ -230,7 +236,7 @@ impl Workers {
         }
     }
 
-    /// With the lock held.
+    /// Appends a job. Called with the lock held.
     fn push(&self, job: *const Job) {
         self.jobs.set(self.jobs.get() + 1);
         let last = self.last.replace(job);
@@ -241,7 +247,7 @@ impl Workers {
         }
     }
 
-    /// With the lock held.
+    /// Takes the oldest job; null: there is none. Called with the lock held.
     fn pop(&self) -> *const Job {
         let job = self.first.get();
         // SAFETY: as in `push`.
@@ -254,7 +260,7 @@ impl Workers {
         job
     }
 
-    /// The goroutine that has pushed a job is parked: unlocks, and wakes a thread.
+    /// Unlocks the pool and wakes a thread, once the goroutine that has pushed a job is parked.
     ///
     /// # Safety
     /// `this` is the address of a pool whose lock the caller holds.
@@ -265,27 +271,28 @@ impl Workers {
         if wakes {
             this.asleep.fetch_sub(1, Ordering::SeqCst);
         }
-        // SAFETY: the caller holds it.
+        // SAFETY: the caller holds the lock.
         unsafe { this.lock.unlock() };
         if wakes {
             this.permit(1);
         }
     }
 
-    /// Makes the threads leave, and waits until none of them uses the pool; there are no goroutines any more.
+    /// Makes the threads leave, and waits until none uses the pool. No goroutine is left.
     pub fn stop(&self) {
         self.lock.with(|| self.stopping.set(true));
         self.permit(LIMIT as u32);
         let mut round = 0;
-        // With the lock, which is the last thing that a thread uses when it leaves.
+        // With the lock: a leaving thread uses no part of the pool after it.
         while !self.lock.with(|| self.is_empty()) {
             backoff(round);
             round += 1;
         }
     }
 
-    /// Waits for a job. Null: the thread has left, and must not use the pool once it has released the lock. True: more
-    /// jobs wait, and no other thread is there for them. With the lock held, before and after.
+    /// Waits for a job, and returns it. Null: the thread has left, and must not use the pool once
+    /// it has released the lock. True: more jobs wait, and no other thread is there for them. The
+    /// lock is held before and after.
     ///
     /// # Safety
     /// The caller holds the lock.
@@ -306,7 +313,7 @@ impl Workers {
                 return (job, more && self.asleep.load(Ordering::Relaxed) == 0);
             }
             self.asleep.fetch_add(1, Ordering::SeqCst);
-            // SAFETY: the caller holds it, and in later rounds this has locked it again.
+            // SAFETY: the caller holds the lock, and each round locks it again.
             unsafe { self.lock.unlock() };
             self.take_permit();
             self.lock.lock();
@@ -329,13 +336,14 @@ extern "C" fn main(workers: *mut c_void) -> *mut c_void {
     rt().unbind_thread();
     this.lock.lock();
     loop {
-        // SAFETY: locked above, or at the end of the former round.
+        // SAFETY: locked above, or at the end of the last round.
         let (job, more) = unsafe {
             let next = this.next();
             this.lock.unlock();
             next
         };
-        // SAFETY: the goroutine or thread that pushed the job is parked until it is made ready, and the job is on its stack.
+        // SAFETY: the goroutine or thread that pushed the job is parked until it is made ready, and
+        // the job is on its stack.
         let Some(j) = (unsafe { job.as_ref() }) else { return ptr::null_mut() };
         if more {
             this.start_one(rt());
@@ -343,9 +351,9 @@ extern "C" fn main(workers: *mut c_void) -> *mut c_void {
         // SAFETY: `run` belongs to this job.
         unsafe { (j.run)(job) };
         let waiter = j.waiter.get();
-        // Counted before the owner goes on and pushes its next job.
+        // Counted down before the owner goes on and pushes its next job.
         this.lock.with(|| this.jobs.set(this.jobs.get() - 1));
-        // SAFETY: this thread alone has the waiter. The job is gone after this.
+        // SAFETY: this thread alone has the waiter. The job is not used after this.
         unsafe { Waiter::ready(waiter, When::Soon) };
         this.lock.lock();
     }

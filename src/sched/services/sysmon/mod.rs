@@ -1,8 +1,10 @@
-//! sysmon: a thread without a P that handles what no M can see: P's whose thread is blocked, P's whose goroutine
-//! computes and so polls no files, timers of idle P's, nodes without a watcher, M's that are wanted.
+//! sysmon: a thread without a P that handles what no M can see: P's whose thread is blocked, P's
+//! whose goroutine computes and so polls no files, timers of idle P's, nodes without a watcher, M's
+//! that are wanted.
 //!
-//! It checks all P's every 20 us at first and less often while nothing happens, down to once a millisecond. When every P
-//! has been idle for a while it sleeps until a P is started, or until shortly after the next timer.
+//! sysmon checks all P's every 20 us at first and less often while nothing happens, down to once a
+//! millisecond. When every P has been idle for a while, sysmon sleeps until a P is started, or
+//! until shortly after the next timer.
 
 use crate::sched::run::requests;
 
@@ -30,51 +32,53 @@ use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::{Ordering, fence};
 
-/// sysmon's shortest and longest sleep between two checks, in ns. An event whose P runs a goroutine that has just begun
-/// waits for the next check, so the longest sleep bounds how late the event is.
+/// sysmon's shortest and longest sleep between two checks, in ns. An event on a P whose goroutine
+/// has just begun waits for the next check, so the longest sleep bounds its delay.
 const SHORTEST: i64 = 20_000;
 const LONGEST: i64 = 1_000_000;
-/// After this number of checks that found nothing to do the sleeps become longer. Each check takes 10 us from a goroutine that
-/// computes, if no processor is idle.
+/// The number of checks without work after which the sleeps become longer. With no idle processor,
+/// each check takes 10 us from a goroutine that computes.
 const QUIET_CHECKS: u32 = 4;
-/// When all P's have been idle for this time, in ns, sysmon sleeps until it is woken.
+/// After all P's have been idle for this time, in ns, sysmon sleeps deeply: until it is woken.
 const DEEP_AFTER: i64 = 4_000_000;
-/// sysmon ends such a sleep this time, in ns, after a timer is due. A thread that starts a P before that need not wake it.
+/// A deep sleep ends this time, in ns, after the next timer is due. A thread that starts a P before
+/// then need not wake sysmon.
 const AFTER_TIMER: i64 = 500_000;
 /// When a goroutine has run for this time, in ns, without a switch or a call, sysmon asks the kernel what its thread does;
 /// and again after twice, four times ... as long, up to `LONGEST_CHECK` (ns).
 const CHECK: i64 = 300_000;
 const LONGEST_CHECK: i64 = 5_000_000;
-/// sysmon polls the files of a running P when no thread has done so for this time, in ns.
+/// sysmon polls the files of a running P if no thread has done so for this time, in ns.
 const FILES: i64 = 300_000;
 /// sysmon checks a P again this time, in ns, after it has sent its thread a signal.
 const AGAIN: i64 = 1_000_000;
-/// How often sysmon counts the free stacks that were not needed lately, in ns. It gives the memory of `TRIM_AT_ONCE` such
-/// stacks back at once, which costs 1 us each or more, and of the next after `TRIM_PAUSE` ns.
+/// How often sysmon counts the free stacks that were not needed lately, in ns. It frees the memory
+/// of `TRIM_AT_ONCE` such stacks at a time, at 1 us or more each, and goes on after `TRIM_PAUSE`
+/// ns.
 const TRIM: i64 = 100_000_000;
 const TRIM_AT_ONCE: usize = 256;
 const TRIM_PAUSE: i64 = 1_000_000;
 
-/// What sysmon remembers of each P.
+/// What sysmon remembers of each P. All times are in ns.
 #[derive(Clone, Copy)]
 struct SeenP {
     tick: u32,
     turn: u32,
     syscall_tick: u32,
-    /// When sysmon checked the P last, in ns, as all times here.
+    /// When sysmon last checked the P.
     looked: i64,
-    /// Since when the counters have not changed.
+    /// When the counters last changed.
     since: i64,
-    /// When the P's current turn began: of one goroutine, with all its system calls, or of goroutines that hand over
-    /// to each other.
+    /// When the P's current turn began. A turn belongs to one goroutine with all its system calls,
+    /// or to goroutines that hand over to each other.
     slice: i64,
-    /// The P has been asked to end this turn. If the request is gone in the next decision, another goroutine may run in
-    /// this turn, so the P is asked again.
+    /// The P has been asked to end this turn. If the request is gone at the next decision, another
+    /// goroutine may run in this turn, so the P is asked again.
     asked: bool,
-    /// When sysmon asks next what the P's thread does, and how long after that again.
+    /// When sysmon next asks what the P's thread does, and the pause until it asks again.
     check: i64,
     delay: i64,
-    /// When this P must be checked again at the latest.
+    /// The latest time of the next check of this P.
     next: i64,
 }
 
@@ -95,9 +99,9 @@ impl SeenP {
     }
 }
 
-/// Gives back the memory of free stacks that were not needed lately.
+/// Frees the memory of free stacks that were not needed lately.
 struct Trimmer {
-    /// When it acts next, and when it counts next, in ns.
+    /// When to trim next, and when to count the stacks next, in ns.
     next: i64,
     ask: i64,
 }
@@ -126,15 +130,16 @@ impl Trimmer {
         self.next = if left == 0 { now + TRIM_PAUSE } else { self.ask };
     }
 
-    /// Whether there are free stacks whose memory goes back if they are not needed.
+    /// Whether there are free stacks to trim if they are not needed.
     fn is_needed(rt: &Runtime) -> bool {
         rt.nodes.iter().any(|n| n.with_stack.has_spare() || n.stacks.has_spare())
     }
 }
 
-/// Starts the thread. `-ENOMEM`, `-EAGAIN`: the system gives none.
+/// Starts the thread. `-ENOMEM`, `-EAGAIN`: the system gives no thread.
 pub fn start(rt: &Runtime) -> Result<(), i32> {
-    // A filter of system calls refuses the thread with any error, and users are to check for these two.
+    // A filter of system calls may refuse the thread with any error; the documented errors are
+    // these two.
     let documented = |e| if e == -libc::ENOMEM { e } else { -libc::EAGAIN };
     rt.sysmon.service.start(main).map_err(documented)
 }
@@ -152,11 +157,11 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
 /// What sysmon keeps from one check to the next.
 struct Sysmon {
     seen: Vec<SeenP>,
-    /// The number of checks in a row after which there was nothing to do.
+    /// The number of checks in a row that found nothing to do.
     quiet: u32,
     /// The longest sleep until the next check, in ns.
     delay: i64,
-    /// Since when all P's are idle, in ns.
+    /// Since when all P's have been idle, in ns.
     idle_since: Option<i64>,
     deadlock: deadlock::Detector,
     strays: Strays,
@@ -187,8 +192,8 @@ impl Sysmon {
         }
         let now = time::now();
         clock::set(now);
-        // Read before everything else. sysmon sleeps until woken only if the number is unchanged once threads that
-        // start a P would wake sysmon: then sysmon has missed nothing in between.
+        // Read before everything else. sysmon sleeps deeply only if the number is still the same
+        // once threads that start a P wake sysmon: then it has missed nothing.
         let before = decisions(rt);
         let allocates = forking::keep_from_forking();
         if allocates {
@@ -214,13 +219,14 @@ impl Sysmon {
         if !deep {
             self.sleep(rt, note, now, gangs);
         } else if sleep_deep(rt, note, before, &mut self.deadlock, end) {
-            // A P was started. Otherwise timers or stacks were due, and the next sleep is deep again.
+            // A P was started. In the other case timers or stacks were due, and the next sleep is
+            // deep again.
             (self.quiet, self.delay, self.idle_since) = (0, CHECK, None);
         }
         true
     }
 
-    /// The checks come less and less often while there is nothing to do.
+    /// Makes the checks rarer while there is nothing to do.
     fn adapt_delay(&mut self, acted: bool) {
         if acted {
             (self.quiet, self.delay) = (0, SHORTEST);
@@ -248,7 +254,7 @@ impl Sysmon {
         let long_idle = self.idle_since.is_some_and(|since| now - since >= DEEP_AFTER);
         // If an M is wanted, work may wait for it.
         let waits = rt.ms_wanted.load(Ordering::Relaxed) || !rt.aside.tasks.is_empty();
-        // For a timer that is due the timer watcher is about to wake, or needs help.
+        // A timer that is due: the timer watcher is about to wake, or needs help.
         let due = timers::next_of_idle_ps() <= now;
         long_idle && !waits && !due && self.poller.may_sleep(rt)
     }
@@ -264,19 +270,21 @@ impl Sysmon {
     }
 }
 
-/// The number of decisions that all P's have made. While it doesn't change, no P switches goroutines.
+/// The number of decisions that all P's have made. While the number stays, no P switches
+/// goroutines.
 fn decisions(rt: &Runtime) -> u32 {
-    // A thread that sees that a P is idle also sees the decisions that the P made before, and the other way round.
-    // Pairs with the fences in `make_idle` and in the functions that start a P.
+    // A thread that sees that a P is idle also sees the decisions that the P made before, and the
+    // other way round. Pairs with the fences in `make_idle` and in the functions that start a P.
     fence(Ordering::SeqCst);
     let n = rt.ps().fold(0u32, |n, p| n.wrapping_add(p.tick.load(Ordering::Relaxed)));
     fence(Ordering::SeqCst);
     n
 }
 
-/// Sleeps until a P is started, or until `end` (ns); watches for deadlock meanwhile, less and
-/// less often. It doesn't sleep if the P's have made decisions since `before`: a goroutine may have run, and need sysmon,
-/// between sysmon's check and the moment from which threads wake sysmon. Returns whether a P was started.
+/// Sleeps until a P is started, or until `end` (ns); looks for a deadlock meanwhile, less and less
+/// often. Returns at once if the P's have made decisions since `before`: a goroutine may have run,
+/// and need sysmon, between sysmon's check and the moment from which threads wake sysmon. Returns
+/// whether a P was started.
 fn sleep_deep(
     rt: &Runtime,
     note: u32,
@@ -287,8 +295,8 @@ fn sleep_deep(
     let woken = || (rt.idle.ps() as usize) < rt.procs() || rt.sysmon.service.note() != note;
     let deep_until = |until| {
         rt.sysmon.deep_until.store(until, Ordering::SeqCst);
-        // Pairs with the fence of a thread that starts a P: it takes the P out of the idle set, fences, and reads
-        // `deep_until`.
+        // Pairs with the fence of a thread that starts a P: it takes the P out of the idle set,
+        // fences, and reads `deep_until`.
         fence(Ordering::SeqCst);
     };
     let end = end.unwrap_or(i64::MAX);
@@ -300,7 +308,7 @@ fn sleep_deep(
             FOREVER => i64::MAX,
             until => until,
         };
-        // The goroutine that the next timer wakes may need sysmon soon after.
+        // Soon after the next timer, the goroutine that it wakes may need sysmon.
         let next = timers::next_of_idle_ps().saturating_add(AFTER_TIMER);
         let until = until.min(end).min(next);
         deep_until(until);
@@ -315,7 +323,7 @@ fn sleep_deep(
     woken()
 }
 
-/// Checks everything once. True: sysmon had something to do, so the next check comes soon.
+/// Checks everything once. True: there was something to do, so the next check comes soon.
 fn check_all(rt: &Runtime, seen: &mut [SeenP], strays: &mut Strays, now: i64) -> bool {
     let mut acted = false;
     if rt.ms_wanted.swap(false, Ordering::Acquire) {
@@ -327,7 +335,7 @@ fn check_all(rt: &Runtime, seen: &mut [SeenP], strays: &mut Strays, now: i64) ->
             acted |= check_p(rt, p, seen, now);
         }
     }
-    // Both allocate, and hold the lock of the list of M's meanwhile.
+    // Both calls allocate, and hold the lock of the list of M's meanwhile.
     if !is_forking() {
         requests::clear_answered(rt);
     }
@@ -336,7 +344,8 @@ fn check_all(rt: &Runtime, seen: &mut [SeenP], strays: &mut Strays, now: i64) ->
     }
     if next_wake_up(rt) <= now {
         if is_forking() {
-            // No thread is made now. `wake_one` would wake sysmon for its next check at once, over and over.
+            // No thread is made during a fork, and `wake_one` would wake sysmon for its next check
+            // at once, over and over.
             rt.ms_wanted.store(true, Ordering::SeqCst);
         } else {
             acted |= wake_one(rt);
@@ -345,21 +354,23 @@ fn check_all(rt: &Runtime, seen: &mut [SeenP], strays: &mut Strays, now: i64) ->
     acted
 }
 
-/// When sysmon must wake an M for a timer or a task, in ns; `i64::MAX`: for none, or the world is stopped.
+/// When sysmon must wake an M for a timer or a task, in ns; `i64::MAX`: there is none, or the world
+/// is stopped.
 fn next_wake_up(rt: &Runtime) -> i64 {
     if requests::is_stopping() { i64::MAX } else { next_timer(rt).min(next_placed(rt)) }
 }
 
-/// When sysmon must look at timers of P's that no M runs, in ns. The timer watcher, which sleeps until the first timer of
-/// an idle P is due, needs no sysmon to wake. It needs help only if it doesn't wake, or if an M runs that P by then.
+/// When sysmon must look at timers of P's that no M runs, in ns. The timer watcher, which sleeps
+/// until the first timer of an idle P is due, wakes by itself. It needs sysmon only if it doesn't
+/// wake, or if an M runs that P by then.
 fn next_timer(rt: &Runtime) -> i64 {
     let idle = timers::next_of_idle_ps();
     let late = if rt.is_watched_until(idle) { WAKE_UP } else { 0 };
     idle.saturating_add(late).min(timers::next_of_left_ps())
 }
 
-/// When a node may take a task that was placed on another node and waits there, in ns; `i64::MAX`: no task waits, or no P
-/// is idle.
+/// When a node may take a task that waits on another node, where it was placed, in ns; `i64::MAX`:
+/// no task waits, or no P is idle.
 fn next_placed(rt: &Runtime) -> i64 {
     if rt.idle.ps() == 0 {
         return i64::MAX;
@@ -367,7 +378,8 @@ fn next_placed(rt: &Runtime) -> i64 {
     rt.nodes.iter().map(|n| n.placed_due(rt.theft_time())).min().unwrap_or(i64::MAX)
 }
 
-/// Work, or a timer, waits for a P that waits for an M. By now an M may be idle, or the system may give a thread again.
+/// Starts an M on an idle P if work or a timer waits for one: by now an M may be idle, or the
+/// system may give a thread again.
 fn create_wanted(rt: &Runtime) -> bool {
     let due = || rt.ps().any(|p| p.timers.next() <= time::now());
     if !steal::work_anywhere(rt) && !rt.lacks_timer_watcher() && !due() {
@@ -377,14 +389,14 @@ fn create_wanted(rt: &Runtime) -> bool {
     start::start_m_patiently(rt, p)
 }
 
-/// What sysmon finds when it looks at a P. Taken once, since the P goes on meanwhile.
+/// What sysmon finds when it looks at a P. Read once, because the P goes on meanwhile.
 struct Look {
     now: i64,
     status: PStatus,
     tick: u32,
     turn: u32,
     syscall_tick: u32,
-    /// Since when the P's goroutine is known to run, as any thread may have noted.
+    /// Since when the P's goroutine is known to run, as any thread may have noted, in ns.
     known: i64,
 }
 
@@ -427,7 +439,7 @@ fn check_p(rt: &Runtime, p: PRef, seen: &mut SeenP, now: i64) -> bool {
     acted
 }
 
-/// A P that isn't quick any more must not keep its work for itself.
+/// Makes a P that is no longer quick share its work.
 fn share_if_slow(rt: &Runtime, p: PRef, seen: &mut SeenP, look: &Look) {
     let decisions = i64::from(look.tick.wrapping_sub(seen.tick));
     let is_slow = decisions * steal::STEAL_TIME < look.now - seen.looked;
@@ -438,9 +450,9 @@ fn share_if_slow(rt: &Runtime, p: PRef, seen: &mut SeenP, look: &Look) {
     seen.looked = look.now;
 }
 
-/// Asks the P to end its turn once the turn's time is over. Goroutines that hand over to each other or make short calls
-/// answer at once, so while others wait their turns are short. A goroutine that computes may have to be stopped by a
-/// signal.
+/// Asks the P to end its turn once the turn's time is over. The turn is short while others wait, if
+/// the goroutines hand over to each other or make short calls: these answer at once. A goroutine
+/// that computes may have to be stopped by a signal.
 fn ask_at_end_of_turn(rt: &Runtime, p: PRef, seen: &mut SeenP, look: &Look) {
     let others_wait =
         || p.queued() > usize::from(look.has_switched(seen)) || steal::work_in_node(p);
@@ -460,13 +472,15 @@ fn ask_at_end_of_turn(rt: &Runtime, p: PRef, seen: &mut SeenP, look: &Look) {
     }
 }
 
-/// Whether the P's goroutines hand over to each other, and no other task waits for their turn to end. If their turn ended,
-/// an idle P would take one of them, and each hand-over would go from one CPU to another.
+/// Whether the P's goroutines hand over to each other, and no other task waits for their turn to
+/// end. If the turn ended, an idle P would take one of them, and each hand-over would cross from
+/// one CPU to another.
 fn hands_over_alone(p: PRef, seen: &SeenP, look: &Look) -> bool {
     look.has_switched(seen) && p.runner().is_some_and(|m| order::nothing_waits(m, p))
 }
 
-/// The P has switched goroutines since the last look, or its goroutine has begun a call. True: something was done.
+/// Checks a P that has switched goroutines, or whose goroutine has begun a call, since the last
+/// look. True: something was done.
 fn check_moving(rt: &Runtime, p: PRef, seen: &mut SeenP, look: &Look) -> bool {
     let Look { now, status, tick, turn, syscall_tick, known } = *look;
     if known == i64::MAX {
@@ -494,8 +508,8 @@ fn check_moving(rt: &Runtime, p: PRef, seen: &mut SeenP, look: &Look) -> bool {
     }
 }
 
-/// A goroutine that runs on the P has made a call or switched lately. It is preempted for an event, or for a goroutine
-/// that has returned from a call, only after it has run for a while.
+/// Checks a P whose goroutine has made a call or switched lately. The goroutine is preempted for an
+/// event, or for a goroutine that has returned from a call, only after it has run for a while.
 fn check_running(rt: &Runtime, p: PRef, seen: &mut SeenP, look: &Look) -> bool {
     let now = look.now;
     if p.next_event() <= now && now - seen.slice >= WAKE_UP && !seen.asked {
@@ -517,8 +531,9 @@ fn check_running(rt: &Runtime, p: PRef, seen: &mut SeenP, look: &Look) -> bool {
     false
 }
 
-/// sysmon sees this call for the first time. It takes the P for other work only if it sees the same call twice. At the
-/// usual distance most calls would be over by then, so the second check comes sooner.
+/// Checks a P in a call that sysmon sees for the first time. sysmon takes the P for other work only
+/// if it sees the call twice. At the usual distance most calls would be over, so the second check
+/// comes sooner.
 fn check_call(rt: &Runtime, p: PRef, seen: &mut SeenP, now: i64) -> bool {
     if p.next_event() <= now {
         return retake(rt, p);
@@ -530,8 +545,8 @@ fn check_call(rt: &Runtime, p: PRef, seen: &mut SeenP, now: i64) -> bool {
     false
 }
 
-/// Polls the files of a P whose owner doesn't get to it, because its goroutine runs on and on, or because it has too much
-/// to do between two polls.
+/// Polls the files of a P whose owner doesn't get to it: its goroutine runs on and on, or it has
+/// too much to do between two polls.
 fn poll_if_late(p: PRef, seen: &mut SeenP, now: i64) {
     if p.poll.is_waited_for() && !p.poll.is_attended() {
         poll_if_due(p, now);
@@ -546,8 +561,8 @@ fn poll_if_due(p: PRef, now: i64) {
     }
 }
 
-/// One goroutine has been on the P since the last check. If others could use the P, sysmon asks the kernel what the
-/// P's thread does, less and less often. True: something was done.
+/// Checks a P on which one goroutine has run since the last check. If others could use the P,
+/// sysmon asks the kernel what the P's thread does, less and less often. True: something was done.
 fn check_unmoved(rt: &Runtime, p: PRef, seen: &mut SeenP, now: i64) -> bool {
     if now - seen.since >= CHECK
         && let Some(m) = p.runner()
@@ -580,15 +595,15 @@ fn check_unmoved(rt: &Runtime, p: PRef, seen: &mut SeenP, now: i64) -> bool {
     };
     let must_ask = due && now >= yields && !seen.asked;
     let looks = now >= seen.check || must_ask;
-    // The event gets this P, if its goroutine has run for long enough in this turn, or another P of which that is
-    // known.
+    // The event gets this P, if the P's goroutine has run for long enough in this turn, or another
+    // P where that is known.
     let serve = || {
         (now >= yields && events::take_to_serve(rt, p, p, now, Heir::IdleM))
             || events::take_p(rt, p, now, Heir::IdleM).is_some()
     };
     if event <= now && serve() {
-        // Returns false, although something was done: an event that was served doesn't make the next event come sooner,
-        // so sysmon need not check more often.
+        // False, although something was done: the next event doesn't come sooner after this one, so
+        // sysmon need not check more often.
         return false;
     }
     if !looks {
@@ -609,7 +624,7 @@ fn check_unmoved(rt: &Runtime, p: PRef, seen: &mut SeenP, now: i64) -> bool {
     }
 }
 
-/// The P's M is blocked: hands the P off. False: the M is back.
+/// Hands off the P of a blocked M. False: the M is back.
 fn take_from_blocked(rt: &Runtime, p: PRef, m: MRef) -> bool {
     let taken = preempt::take_outside(rt, p, m, PStatus::Idle);
     if taken {
@@ -618,9 +633,9 @@ fn take_from_blocked(rt: &Runtime, p: PRef, m: MRef) -> bool {
     taken
 }
 
-/// The P's goroutine computes on, although it was asked to end its turn: sends its thread a signal. True: no signal may
-/// stop the goroutine, because it is an interpreter's (`GS_SPAWN_NOSIGNAL`, in a worker group), so the P was taken from
-/// it instead.
+/// Sends a signal to the thread of a P whose goroutine computes on, although it was asked to end
+/// its turn. True: the P was taken instead, because no signal may stop the goroutine, an
+/// interpreter's (`GS_SPAWN_NOSIGNAL`, in a worker group).
 fn interrupt(rt: &Runtime, p: PRef, seen: &mut SeenP, now: i64) -> bool {
     let sent = preempt::interrupt(rt, p);
     // After a signal the goroutine answers soon, or must not be preempted.
@@ -642,8 +657,8 @@ fn goroutine_is_back(rt: &Runtime, p: PRef) -> bool {
     let waits = !p.of_node().runq.is_empty();
     if !waits && none_waits() {
         rt.back_from_call.store(false, Ordering::Relaxed);
-        // Pairs with the fence in `Idle::work_added`: a thread that has queued a goroutine, and has set the flag before
-        // it was cleared here, is seen here.
+        // Pairs with the fence in `Idle::work_added`: if a thread has queued a goroutine and set
+        // the flag before it was cleared here, this thread sees the goroutine.
         fence(Ordering::SeqCst);
         if !none_waits() {
             rt.back_from_call.store(true, Ordering::Relaxed);
@@ -666,7 +681,8 @@ fn retake(rt: &Runtime, p: PRef) -> bool {
     taken && needed
 }
 
-/// Wakes an M that looks for work everywhere, timers of other P's included, unless an M is about to do that anyway.
+/// Wakes an M that looks for work everywhere, timers of other P's included, unless an M is about to
+/// do so anyway.
 fn wake_one(rt: &Runtime) -> bool {
     if rt.idle.ps() == 0 || rt.is_any_m_between() {
         return false;

@@ -1,4 +1,4 @@
-//! How any thread wakes sysmon. `services::sysmon` is what sysmon does.
+//! How any thread wakes sysmon. The parent module is sysmon's own code.
 
 use crate::os::thread::Thread;
 use crate::os::time;
@@ -9,9 +9,9 @@ use core::sync::atomic::{AtomicI64, Ordering, fence};
 /// The part of sysmon that other threads use.
 pub struct Sysmon {
     pub service: Service,
-    /// sysmon sleeps until it is woken, or until this time, in ns; 0: it doesn't sleep deeply.
+    /// The end of sysmon's deep sleep, in ns; 0: sysmon doesn't sleep deeply.
     pub deep_until: AtomicI64,
-    /// When sysmon's next check begins at the latest, in ns; `i64::MAX`: not known.
+    /// The latest start of sysmon's next check, in ns; `i64::MAX`: not known.
     next_check: AtomicI64,
 }
 
@@ -24,7 +24,7 @@ impl Sysmon {
         }
     }
 
-    /// See [`Service::end`].
+    /// Ends the thread: see [`Service::end`].
     pub fn end(&self) -> Option<Thread> {
         self.service.end()
     }
@@ -34,21 +34,21 @@ impl Sysmon {
         self.service.wake();
     }
 
-    /// For sysmon: a check begins.
+    /// Notes that a check begins. For sysmon.
     pub fn begins_check(&self) {
         self.next_check.store(i64::MAX, Ordering::Relaxed);
-        // Pairs with the fence in `wake_by`: either the waker sees this store, or the check that begins sees what the
-        // waker has published.
+        // Pairs with the fence in `wake_by`: either the waker sees this store, or the check that
+        // begins sees what the waker has published.
         fence(Ordering::SeqCst);
     }
 
-    /// For sysmon: the check is over, and the next begins at this time (ns).
+    /// Notes that the check is over, and the next begins at this time (ns). For sysmon.
     pub fn next_check_at(&self, until: i64) {
         self.next_check.store(until, Ordering::Relaxed);
     }
 
-    /// Makes sysmon check by this time (ns) for what the caller has published. Waking its thread costs a system call,
-    /// and takes a processor from another thread.
+    /// Makes sysmon check by this time (ns) for what the caller has published. Waking sysmon costs
+    /// a system call, and takes a processor from another thread.
     pub fn wake_by(&self, time: i64) {
         // Pairs with the fence in `begins_check`.
         fence(Ordering::SeqCst);
@@ -57,21 +57,22 @@ impl Sysmon {
         }
     }
 
-    /// Ends its deep sleep.
+    /// Ends sysmon's deep sleep, if it sleeps deeply.
     #[inline]
     pub fn wake_if_asleep(&self) {
-        // SeqCst: pairs with the store in `sleep_deep`, after which sysmon checks once more before it sleeps.
+        // SeqCst: pairs with the store in `sleep_deep`, after which sysmon checks once more before
+        // it sleeps.
         if self.deep_until.load(Ordering::SeqCst) != 0 {
             clock::set(time::now());
             self.end_deep_sleep();
         }
     }
 
-    /// [`Self::wake_if_asleep`], unless the sleep ends within [`SOON`]: a P has been started, and needs no watching
-    /// yet. Waking sysmon would double what a timer costs.
+    /// [`Self::wake_if_asleep`], unless the sleep ends within [`SOON`]: a P that was just started
+    /// needs no watching yet, and waking sysmon would double the cost of a timer.
     #[inline]
     pub fn wake_if_long_asleep(&self) {
-        // As in `wake_if_asleep`.
+        // SeqCst: as in `wake_if_asleep`.
         let until = self.deep_until.load(Ordering::SeqCst);
         if until != 0 {
             let now = time::now();
@@ -82,7 +83,7 @@ impl Sysmon {
         }
     }
 
-    /// Of several threads that call this at once, one wakes sysmon.
+    /// Ends the deep sleep: one of several threads that call this at once wakes sysmon.
     #[cold]
     pub fn end_deep_sleep(&self) {
         if self.deep_until.swap(0, Ordering::SeqCst) != 0 {
