@@ -1,4 +1,4 @@
-//! The settings of a runtime: the caller's field, else the environment, else the default.
+//! The settings of a runtime: each from the caller's field, else the environment, else the default.
 
 use super::limits;
 use crate::numa::Topology;
@@ -6,23 +6,23 @@ use crate::os::thread::FAULTS;
 use crate::os::{cgroup, heap};
 use crate::stack::{self, SizeClass};
 
-/// What the caller of `gs_init` asks for. `None`: the caller leaves it open.
+/// The caller's settings for `gs_init`. `None`: the caller leaves the field open.
 #[derive(Default)]
 pub struct ConfigRequest<'a> {
     pub procs: Option<usize>,
     pub max_threads: Option<usize>,
     pub stack_size: Option<usize>,
     pub topology: Option<&'a str>,
-    /// In ns.
+    /// The time slice, in ns.
     pub slice: Option<i64>,
-    /// 0: none.
+    /// 0: no signal.
     pub preempt_signal: Option<i32>,
     pub cooperative: bool,
     pub unbound: bool,
     pub keep_affinity: bool,
 }
 
-/// The settings, with nothing left open.
+/// The settings of a runtime, with no field left open.
 pub struct Config {
     pub procs: usize,
     pub max_threads: usize,
@@ -31,14 +31,14 @@ pub struct Config {
     pub slice: i64,
     pub preempt_signal: i32,
     pub cooperative: bool,
-    /// Threads and memory belong to nodes.
+    /// Whether threads and memory are bound to nodes.
     pub bind: bool,
-    /// But threads that call `gs_run` keep their affinity.
+    /// Whether threads that call `gs_run` keep their affinity all the same.
     pub keep_affinity: bool,
 }
 
 impl ConfigRequest<'_> {
-    /// Fills in what is left open. `-EINVAL`: a value is out of its range.
+    /// Fills in the fields left open. `-EINVAL`: a value is out of its range.
     pub fn resolve(&self) -> Result<Config, i32> {
         let named = |name: &str| std::env::var(name).ok();
         let number = |name: &str| {
@@ -65,9 +65,9 @@ impl ConfigRequest<'_> {
             self.max_threads.or_else(|| number("GOSCHED_MAX_THREADS")).unwrap_or(limits::THREADS);
         let slice = self.slice.unwrap_or(limits::SLICE);
         let cooperative = self.cooperative || number("GOSCHED_COOPERATIVE").is_some();
-        // If the library uses the program's allocator there is no preemption signal by default: the signal could stop a
-        // goroutine that has the allocator's lock, and the library would wait for that lock with the P that the
-        // goroutine needs to go on.
+        // If the library uses the program's allocator there is no preemption signal by default: the
+        // signal could stop a goroutine that has the allocator's lock, and the library would wait
+        // for that lock with the P that the goroutine needs to go on.
         let default = if heap::IS_OURS { libc::SIGURG } else { 0 };
         let preempt_signal = match self.preempt_signal {
             _ if cooperative => 0,
@@ -97,8 +97,8 @@ impl ConfigRequest<'_> {
     }
 }
 
-/// Whether the signal may preempt goroutines; 0 stands for none. Refused: signals that a fault raises, signals that
-/// can't be caught, and the C library's own (32 to SIGRTMIN - 1).
+/// Whether this may be the preemption signal; 0, no signal, may. Refused: signals that a fault
+/// raises, signals that can't be caught, and the C library's own (32 to SIGRTMIN - 1).
 fn may_be_signal(n: i32) -> bool {
     n == 0
         || ((1..=libc::SIGRTMAX()).contains(&n)
@@ -107,8 +107,8 @@ fn may_be_signal(n: i32) -> bool {
             && !(32..libc::SIGRTMIN()).contains(&n))
 }
 
-/// The number of CPUs in the affinity mask. The cgroup's quota, rounded up, lowers it, but not below 2. As Go since
-/// 1.25.
+/// The default number of P's: the CPUs in the affinity mask. The cgroup's quota, rounded up, lowers
+/// it, but not below 2. As Go since 1.25.
 fn default_procs() -> usize {
     let cpus = crate::os::cpu::affinity().len().max(1);
     match cgroup::cpu_quota() {

@@ -1,6 +1,6 @@
-//! `GOSCHED_DEBUG`: switches that make races likely, and others for tests.
+//! `GOSCHED_DEBUG`: switches that make races likely, and switches for tests.
 
-/// `name=value` pairs with commas between; unknown names are ignored.
+/// The switches: `name=value` pairs separated by commas; unknown names are ignored.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Debug {
     /// Goroutines that become runnable go to a global queue, and so usually to another P.
@@ -9,9 +9,10 @@ pub struct Debug {
     pub random_order: bool,
     /// Local queues hold 4 tasks.
     pub tiny_queues: bool,
-    /// Nodes keep the order of the machine.
+    /// Nodes keep the machine's order.
     pub no_shuffle: bool,
-    /// Guards are mappings, as on kernels before 6.13, and there are at most `guard_budget` of them.
+    /// Guard pages are mappings of their own, as on kernels before 6.13, at most `guard_budget` of
+    /// them.
     pub mprotect: bool,
     pub guard_budget: usize,
 }

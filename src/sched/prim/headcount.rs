@@ -2,17 +2,18 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// The first bit of the number of forks in the word. The bits below it count the threads.
+/// The lowest bit of the number of forks in the word. The bits below it count threads.
 const FORKS: u32 = 32;
 
-/// How many threads are in some part of the code. A thread may fork while it is counted: a signal handler of the host's
-/// may interrupt it in the middle of a call, and fork. In the child the count starts again at 0. If the handler returns
-/// in the child, the thread is about to take itself out of a count that doesn't include it. So the word also holds the
-/// number of forks so far, and [`Headcount::take`] counts the thread out only if that number is what it was when the
-/// thread was counted in.
+/// The number of threads in some part of the code. A thread may fork while it is counted, in a
+/// signal handler of the host's that interrupts a call. The child's count starts again at 0, so
+/// when the handler returns there, the thread is not in the count that it is about to leave.
+/// Therefore the word also holds the number of forks so far, and [`Headcount::take`] counts the
+/// thread out only if that number has not changed since the thread was counted in.
 pub struct Headcount(AtomicU64);
 
-/// What [`Headcount::add`] gives for [`Headcount::take`].
+/// The number of forks when a thread was counted: [`Headcount::add`] returns it for
+/// [`Headcount::take`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Forks(u64);
 
@@ -26,13 +27,14 @@ impl Headcount {
         Forks(self.0.fetch_add(1, Ordering::SeqCst) >> FORKS)
     }
 
-    /// Counts one thread less, unless this process is the child of a fork since then.
+    /// Counts one thread less, unless this process is the child of a fork made since the thread's
+    /// [`Headcount::add`].
     pub fn take(&self, since: Forks) {
         let less = |word: u64| (Forks(word >> FORKS) == since).then(|| word - 1);
         let _ = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less);
     }
 
-    /// What [`Headcount::add`] would give.
+    /// The value that [`Headcount::add`] would return now.
     pub fn forks(&self) -> Forks {
         Forks(self.0.load(Ordering::SeqCst) >> FORKS)
     }
@@ -41,12 +43,12 @@ impl Headcount {
         self.len() == 0
     }
 
-    /// How many threads are counted.
+    /// The number of threads counted.
     pub fn len(&self) -> usize {
         self.0.load(Ordering::SeqCst) as u32 as usize
     }
 
-    /// In the child of a fork: none.
+    /// Sets the count to 0, in the child of a fork.
     pub fn forked(&self) {
         let forks = self.0.load(Ordering::SeqCst) >> FORKS;
         self.0.store((forks + 1) << FORKS, Ordering::SeqCst);

@@ -1,17 +1,18 @@
-//! The two counters of the wake-up protocol: idle P's, and spinning M's.
+//! The two counters of the wake-up protocol: idle P's and spinning M's.
 //!
-//! `run/QUEUES.md` states the protocol and why no wake-up is lost; the
-//! model test is in `tests/models`. seed: S6, W2
+//! `run/QUEUES.md` states the protocol and why no wake-up is lost; the model test is in
+//! `tests/models`.
+//! seed: S6, W2
 
 use crate::atomic::{AtomicU32, Ordering, fence};
 
-/// How many P's no M runs, and how many M's look for work.
+/// The number of P's that no M runs, and of M's that look for work.
 pub struct Idle {
     ps: AtomicU32,
     spinning: AtomicU32,
 }
 
-/// The caller must start an M that spins. The M is counted already.
+/// A duty: the caller must start a spinning M, which is counted already.
 #[must_use]
 #[derive(Debug, PartialEq, Eq)]
 pub struct StartOne;
@@ -21,7 +22,7 @@ impl Idle {
         Idle { ps: AtomicU32::new(0), spinning: AtomicU32::new(0) }
     }
 
-    /// How many P's no M runs.
+    /// The number of P's that no M runs.
     #[inline(always)]
     pub fn ps(&self) -> u32 {
         self.ps.load(Ordering::Relaxed)
@@ -32,17 +33,17 @@ impl Idle {
         self.spinning.load(Ordering::Relaxed)
     }
 
-    /// A thread calls this after it has made work visible.
+    /// Answers whether to start a spinning M, for a thread that has made work visible.
     #[inline(always)]
     pub fn work_added(&self) -> Option<StartOne> {
         if self.needs_spinner() { self.add_first_spinner() } else { None }
     }
 
-    /// For a thread that has made work visible: whether no M would find that work, though a P is idle.
+    /// Whether no M would find the work that the caller has made visible, though a P is idle.
     #[inline(always)]
     pub fn needs_spinner(&self) -> bool {
-        // Pairs with the fences in `make_idle`, `spin_found` and `spin_ended`: either this thread sees the idle P and
-        // the missing spinner, or these see the work.
+        // Pairs with the fences in `make_idle`, `spin_found` and `spin_ended`: either this thread
+        // sees the idle P and that no M spins, or the callers of those functions see the work.
         fence(Ordering::SeqCst);
         self.ps() != 0 && self.spinning() == 0
     }
@@ -55,13 +56,13 @@ impl Idle {
             .map(|_| StartOne)
     }
 
-    /// An M begins to look for work.
+    /// Counts an M that begins to look for work.
     pub fn spin_begins(&self) {
         self.spinning.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// A spinning M has found work. If it was the last spinning M, a P is idle and `more`
-    /// sees more work, another M takes its place. A thread that adds work after `more` has looked
+    /// Counts out a spinning M that has found work. If it was the last, a P is idle and `more` sees
+    /// more work, another M must take its place. A thread that adds work after the call of `more`
     /// sees that no M spins.
     #[inline]
     pub fn spin_found(&self, more: impl FnOnce() -> bool) -> Option<StartOne> {
@@ -72,7 +73,7 @@ impl Idle {
         if before == 1 && self.ps() != 0 && more() { self.work_added() } else { None }
     }
 
-    /// A spinning M gives up. It must look everywhere again after this.
+    /// Counts out a spinning M that gives up. The M must look everywhere once more after this.
     pub fn spin_ended(&self) {
         let before = self.spinning.fetch_sub(1, Ordering::SeqCst);
         debug_assert!(before > 0);
@@ -80,13 +81,13 @@ impl Idle {
         fence(Ordering::SeqCst);
     }
 
-    /// A P is about to be put into the set of idle P's. The caller puts it there, fences,
-    /// and then looks everywhere once more.
+    /// Counts a P that is about to enter the set of idle P's. The caller puts it there, fences, and
+    /// then looks for work everywhere once more.
     pub fn p_idle(&self) {
         self.ps.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// The caller has taken an idle P.
+    /// Counts out an idle P that the caller has taken.
     pub fn p_taken(&self) {
         let before = self.ps.fetch_sub(1, Ordering::SeqCst);
         debug_assert!(before > 0);

@@ -10,9 +10,9 @@ pub const FREE_GS: usize = 128;
 pub const NEWBORNS: usize = 1024;
 /// The default limit of threads. seed: B6
 pub const THREADS: usize = 10_000;
-/// A goroutine's time slice in ns: the default, as Go's `forcePreemptNS`.
+/// The default time slice of a goroutine, in ns: Go's `forcePreemptNS`.
 pub const SLICE: i64 = 10_000_000;
-/// The shortest time slice that may be asked for, in ns.
+/// The shortest time slice that can be set, in ns.
 pub const SHORTEST_SLICE: i64 = 100_000;
-/// The longest time slice that may be asked for, in ns: an hour.
+/// The longest time slice that can be set, in ns: an hour.
 pub const LONGEST_SLICE: i64 = 3_600_000_000_000;

@@ -1,4 +1,4 @@
-//! The parts of the scheduler that know no goroutine.
+//! The parts of the scheduler that know nothing of goroutines.
 
 pub mod clock;
 pub mod config;

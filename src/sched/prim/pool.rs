@@ -1,9 +1,10 @@
-//! Memory for descriptors and records. It is never given back before shutdown, so a stale pointer to a descriptor still
-//! points at a descriptor, whose park number says that the pointer is stale.
+//! Memory for descriptors and records. The memory is not returned before shutdown, so a stale
+//! pointer to a descriptor still points at a descriptor, whose park number says that the pointer is
+//! stale.
 //!
-//! A P has a cache of its own that needs no lock; a node has the rest. Both keep addresses and no links. Another P has
-//! most likely used what is free, so a list through the free objects themselves would cost a cache miss for each, one
-//! after the other. seed: S4, N2
+//! A P has a cache of its own that needs no lock; a node has the other free objects. Both keep
+//! addresses, not a linked list: another P has most likely used a free object, so following links
+//! through such objects would cost a cache miss for each, one after the other. seed: S4, N2
 
 use crate::arch;
 use crate::os::locked::Locked;
@@ -13,14 +14,14 @@ use core::marker::PhantomData;
 use core::ops::Range;
 use core::ptr::{self, NonNull};
 
-/// Free objects that belong to one owner, at most `N`; the last freed is given out first.
+/// At most `N` free objects of one owner; the object freed last is given out first.
 pub struct Cache<T, const N: usize> {
     len: Cell<usize>,
     items: [Cell<*mut T>; N],
 }
 
 impl<T, const N: usize> Cache<T, N> {
-    /// A `pop` prefetches the address that a pop this many later will give.
+    /// How many pops ahead `pop` prefetches.
     const AHEAD: usize = 4;
 
     pub const fn new() -> Cache<T, N> {
@@ -43,7 +44,7 @@ impl<T, const N: usize> Cache<T, N> {
         self.len.get() == N
     }
 
-    /// The cache must have room.
+    /// Adds a free object. The cache must have room.
     #[inline(always)]
     pub fn push(&self, item: NonNull<T>) {
         let len = self.len.get();
@@ -61,7 +62,7 @@ impl<T, const N: usize> Cache<T, N> {
         NonNull::new(self.item(last).get())
     }
 
-    /// Returns the `n` objects that were freed first, or all if there are fewer.
+    /// Takes out the `n` objects that were freed first, or all if there are fewer.
     fn give_oldest(&self, n: usize, to: impl FnMut(NonNull<T>)) {
         let len = self.len.get();
         let n = n.min(len);
@@ -71,7 +72,7 @@ impl<T, const N: usize> Cache<T, N> {
     }
 }
 
-/// A node's free objects and the memory that they are cut from.
+/// A node's free objects, and the memory that they are cut from.
 pub struct Pool<T> {
     inner: Locked<PoolState<T>>,
 }
@@ -81,18 +82,19 @@ struct PoolState<T> {
     memory: Chunks<T>,
 }
 
-// SAFETY: it owns the memory that it points to, and `Pooled` says that any thread may have a `&T`.
+// SAFETY: the state owns the memory that it points to, and `Pooled` says that any thread may have a
+// `&T`.
 unsafe impl<T: Pooled> Send for PoolState<T> {}
 
-/// What a [`Pool`] can hold.
+/// A type of which a [`Pool`] can hold objects.
 ///
 /// # Safety
-/// All bytes zero are a valid value. Any thread may have a reference to it at any time: the type says which of its
-/// fields that thread may use.
+/// All bytes zero are a valid value. Any thread may have a reference to an object at any time: the
+/// type says which fields that thread may use.
 pub unsafe trait Pooled {}
 
 impl<T: Pooled> Pool<T> {
-    /// `memory`: the system's number of the node that the memory is to come from; `None`: any node.
+    /// `memory`: the system's number of the node that gives the memory; `None`: any node.
     pub fn new(memory: Option<usize>) -> Pool<T> {
         let inner = PoolState { free: Pile::new(), memory: Chunks::new(memory) };
         Pool { inner: Locked::new(inner) }
@@ -102,17 +104,18 @@ impl<T: Pooled> Pool<T> {
         self.inner.with(f)
     }
 
-    /// Moves up to `n` free objects to `to`, which is empty; at least one unless memory is used up.
+    /// Moves up to `n` free objects to `to`, which is empty; at least one unless there is no
+    /// memory.
     pub fn refill<const N: usize>(&self, to: &Cache<T, N>, n: usize) {
         self.with(|inner| (0..n).map_while(|_| inner.get()).for_each(|item| to.push(item)));
     }
 
-    /// Takes out up to `n` free objects, and makes none. Returns how many.
+    /// Takes out up to `n` free objects, and makes none. Returns how many it took.
     pub fn give_existing(&self, n: usize, to: impl FnMut(NonNull<T>)) -> usize {
         self.with(|inner| (0..n).map_while(|_| inner.free.pop()).map(to).count())
     }
 
-    /// Takes the `n` objects from `from` that were freed first.
+    /// Takes the `n` objects that were freed first from `from`.
     pub fn take_back<const N: usize>(&self, from: &Cache<T, N>, n: usize) {
         self.with(|inner| from.give_oldest(n, |item| inner.free.push(item)));
     }
@@ -126,9 +129,9 @@ impl<T: Pooled> Pool<T> {
         self.with(|inner| inner.free.push(item));
     }
 
-    /// Visits every object that there is, free or not.
+    /// Visits every object, free or not.
     pub fn for_each(&self, mut f: impl FnMut(&T)) {
-        // Chunk by chunk, without the lock in between, because chunks stay.
+        // Chunk by chunk, without the lock in between: chunks stay.
         let chunk = |i| self.with(|inner| inner.memory.chunks.get(i).copied());
         for chunk in (0..).map_while(chunk) {
             // SAFETY: the chunk is cut into T's, valid from the start.
@@ -136,7 +139,8 @@ impl<T: Pooled> Pool<T> {
         }
     }
 
-    /// Ends the pool. Returns the chunks with an object that `keep` agrees to: these stay mapped.
+    /// Ends the pool. Returns the chunks that stay mapped: those with an object for which `keep`
+    /// returns true.
     pub fn end(mut self, mut keep: impl FnMut(&T) -> bool) -> Vec<usize> {
         let chunks = &mut self.inner.get_mut().memory.chunks;
         // SAFETY: as in `for_each`.
@@ -152,7 +156,8 @@ impl<T> PoolState<T> {
     }
 }
 
-/// Free objects of a node, the last freed on top: pages full of addresses, each of which points to the page below it.
+/// A node's free objects, the object freed last on top: pages full of addresses, each with a
+/// pointer to the page below.
 struct Pile<T> {
     top: *mut AddressPage<T>,
     /// Empty pages.
@@ -167,7 +172,7 @@ struct AddressPage<T> {
     items: [*mut T; BLOCK],
 }
 
-/// How many addresses fill a page, with the two fields before them.
+/// The number of addresses in a page, which has two fields before them.
 const BLOCK: usize = 510;
 const _: () = assert!(size_of::<AddressPage<()>>() == crate::os::PAGE);
 
@@ -187,7 +192,8 @@ impl<T> Pile<T> {
                     }
                     None => match self.memory.next() {
                         Some(new) => new,
-                        // The item is lost until shutdown, though it stays counted.
+                        // No memory for a page: the item is lost until shutdown, though it stays
+                        // counted.
                         None => return,
                     },
                 };
@@ -216,20 +222,20 @@ impl<T> Pile<T> {
     }
 }
 
-/// Memory that is cut into T's, and goes back only at the end.
+/// Memory that is cut into T's, and returned only at the end.
 struct Chunks<T> {
-    /// The node that the memory comes from, as the system numbers it, if that matters.
+    /// The node that gives the memory, by the system's number; `None`: any.
     node: Option<usize>,
     chunks: Vec<usize>,
-    /// What is left of the last chunk.
+    /// The part of the last chunk that is not cut yet.
     fresh: Range<usize>,
     kind: PhantomData<T>,
 }
 
-/// Bytes of a chunk. A chunk is aligned to its size.
+/// The size of a chunk in bytes, and its alignment.
 pub const CHUNK: usize = 64 << 10;
 
-/// What a chunk is cut into.
+/// The T's that a chunk is cut into.
 pub fn cut<T>(chunk: usize) -> impl Iterator<Item = NonNull<T>> {
     let whole = chunk..chunk + CHUNK + 1 - size_of::<T>();
     whole.step_by(size_of::<T>()).filter_map(|at| NonNull::new(at as *mut T))
@@ -264,7 +270,7 @@ impl<T> Chunks<T> {
 
 impl<T> Drop for Chunks<T> {
     fn drop(&mut self) {
-        // SAFETY: `next_chunk` has reserved it; the pool's users have gone.
+        // SAFETY: `next_chunk` has reserved the chunk; the pool's users have gone.
         self.chunks.iter().for_each(|&at| unsafe { mem::release(at, CHUNK) });
     }
 }
@@ -273,7 +279,7 @@ impl<T> Drop for Chunks<T> {
 mod tests {
     use super::*;
 
-    // SAFETY: plain numbers, which only one thread uses.
+    // SAFETY: plain numbers, used by one thread only.
     unsafe impl<const N: usize> Pooled for [u64; N] {}
 
     #[test]
@@ -287,7 +293,7 @@ mod tests {
         assert!(mine.is_empty() && all.len() == 8);
         all.iter().for_each(|&item| mine.push(item));
         assert_eq!(mine.pop(), Some(all[7]));
-        // The five that were freed first; they come back, the last of them first.
+        // The five objects freed first; they come out again, the last of them first.
         pool.take_back(&mine, 5);
         assert_eq!([mine.pop(), mine.pop(), mine.pop()], [Some(all[6]), Some(all[5]), None]);
         pool.refill(&mine, 2);
@@ -311,20 +317,20 @@ mod tests {
         let mapped = || {
             let is_mapped = |&&at: &&usize| {
                 let mut there = 0u8;
-                // SAFETY: it says whether the page is mapped, and in memory.
+                // SAFETY: mincore(2) only reports on the page.
                 unsafe { libc::mincore(at as *mut _, 1, &raw mut there) == 0 }
             };
             pages.iter().filter(is_mapped).count()
         };
         assert_eq!(mapped(), pages.len());
         drop(pool);
-        // Other tests may have got some of the addresses.
+        // Other tests may have got some of the addresses again.
         assert!(mapped() < pages.len() / 4, "{} of {}", mapped(), pages.len());
     }
 
     #[test]
     fn many_are_all_different_and_come_back_from_any_number_of_blocks() {
-        // What is left of a chunk is no `T`.
+        // The rest of a chunk is no `T`.
         type T = [u64; 5];
         // Miri takes some thousand times as long.
         let n = if cfg!(miri) { 1 } else { 30 } * CHUNK / size_of::<T>();

@@ -1,39 +1,49 @@
-//! A P's local run queue: a ring that its owner uses at both ends, and from which a thief takes half.
+//! A P's local run queue: a ring that its owner uses at both ends, and from which a thief takes
+//! half.
 //!
-//! `tail` is the owner's: it pushes and (LIFO) pops there. `head` says where the entries begin, and how many entries below
-//! that place a thief is still copying, so that the owner doesn't overwrite them. One claim is under way at a time:
+//! `tail` belongs to the owner, which pushes and (LIFO) pops there. `head` says where the entries
+//! begin, and how many entries below that place a thief is still copying, so that the owner doesn't
+//! overwrite them. One claim is under way at a time:
 //!
-//! - *free*: no claim. A thief claims up to half of the entries by a compare-and-swap: `head` is *claimed*.
-//! - *claimed*: the owner may just have popped an entry of the claim at the tail. The thief reads `tail`, and fixes which
-//!   entries are its own: `head` is *settled*. Whoever comes first does this: an owner that meets a claim settles it, and
-//!   the thief then takes what the owner has left to it.
-//! - *settled*: the thief copies, and then makes `head` free. The owner pops at both ends meanwhile.
+//! - *free*: no claim. A thief claims up to half of the entries by a compare-and-swap: `head` is
+//!   *claimed*.
+//! - *claimed*: the owner may just have popped an entry of the claim at the tail. The thief reads
+//!   `tail`, and fixes which entries are its own: `head` is *settled*. The side that comes first
+//!   settles the claim: if that is the owner, which met the claim, the thief takes what the owner
+//!   has left to it.
+//! - *settled*: the thief copies, and then makes `head` free. The owner pops at both ends
+//!   meanwhile.
 //!
-//! So neither side ever waits for the other, although a thief may lose its CPU in the middle of a claim. Entries that such
-//! a thief has claimed run when the thief does; their places are not used meanwhile, so a push may find the ring full.
+//! So neither side ever waits for the other, although a thief may lose its CPU in the middle of a
+//! claim. Entries that such a thief has claimed run when the thief does; their places are not used
+//! meanwhile, so a push may find the ring full.
 //!
-//! The race is between the owner's pop at the tail and a claim that reaches as far. Each side announces what it takes,
-//! fences, and reads the other's announcement: the thief claims and reads `tail`, the owner lowers `tail` and reads
-//! `head`. So at least one of them sees the other. An owner that sees the claim takes its announcement back, and settles
-//! the claim: then the entry is the thief's.
+//! The race is between the owner's pop at the tail and a claim that reaches as far as the tail.
+//! Each side announces what it takes, fences, and reads the other's announcement: the thief claims
+//! and reads `tail`, the owner lowers `tail` and reads `head`. So at least one of them sees the
+//! other. An owner that sees the claim takes its announcement back, and settles the claim: then the
+//! entry is the thief's.
 //!
-//! Sources: Go's `runqput`/`runqgrab` for stealing a half, tokio's `queue.rs` for the owner that goes on while a thief
-//! copies, Frigo's THE protocol for the pop. The model test is `tests/models`. seed: S3, N5
+//! Sources: Go's `runqput`/`runqgrab` for stealing a half, tokio's `queue.rs` for the owner that
+//! goes on while a thief copies, Frigo's THE protocol for the pop. The model test is
+//! `tests/models`. seed: S3, N5
 
 use super::limits::RING as CAPACITY;
 use crate::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
-/// See the module. The entries are words, whose meaning the caller knows; 0 is not an entry.
+/// A ring of words, whose meaning the caller knows; 0 is not an entry. The module's comment
+/// explains it.
 pub struct Ring {
     head: AtomicU64,
     tail: AtomicU32,
-    /// A power of two, at most [`CAPACITY`], less 1.
+    /// The capacity, a power of two of at most [`CAPACITY`], less 1.
     mask: u32,
     slots: [AtomicUsize; CAPACITY],
 }
 
-/// The value of `head`. From the lowest bit on: where the entries begin (32 bits); how many places below that a claim
-/// keeps (16 bits); how many of these entries are the thief's (15 bits), if the claim is settled; whether it is.
+/// The value of `head`. From the lowest bit on: where the entries begin (32 bits); how many places
+/// below that a claim keeps (16 bits); if the claim is settled, how many of its entries are the
+/// thief's (15 bits); whether the claim is settled.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Head(u64);
 
@@ -50,14 +60,14 @@ impl Head {
         Head(u64::from(self.real().wrapping_add(entries)) | u64::from(entries) << Head::KEPT)
     }
 
-    /// Settles a claim: its first `won` entries are the thief's.
+    /// The head after settling its claim: the first `won` entries are the thief's.
     fn settled(self, won: u32) -> Head {
         let won = won.min(self.kept());
         let real = u64::from(self.steal().wrapping_add(won));
         Head(real | u64::from(won) << Head::KEPT | u64::from(won) << Head::WON | Head::SETTLED)
     }
 
-    /// Its owner takes the first entry.
+    /// The head after the owner has taken the first entry.
     fn without_first(self) -> Head {
         let real = u64::from(self.real().wrapping_add(1));
         let kept = if self.is_free() { 0 } else { 1 << Head::KEPT };
@@ -73,7 +83,7 @@ impl Head {
         self.0 & Head::SETTLED != 0
     }
 
-    /// The first entry that is in the ring.
+    /// The position of the first entry in the ring.
     #[inline(always)]
     fn real(self) -> u32 {
         self.0 as u32
@@ -84,7 +94,7 @@ impl Head {
         u32::from((self.0 >> Head::KEPT) as u16)
     }
 
-    /// The first entry that a thief may still be copying.
+    /// The position of the first entry that a thief may still be copying.
     #[inline(always)]
     fn steal(self) -> u32 {
         self.real().wrapping_sub(self.kept())
@@ -97,18 +107,18 @@ impl Head {
 
 const _: () = assert!(CAPACITY < 1 << 15);
 
-/// What the owner has taken.
+/// An entry that the owner has taken.
 #[must_use = "an entry that is dropped is lost"]
 pub struct Taken {
     pub entry: usize,
     /// The position that the entry had.
     pub at: u32,
-    /// How many entries are left.
+    /// The number of entries left.
     pub left: u32,
 }
 
 impl Ring {
-    /// `capacity` is a power of two, at most [`CAPACITY`].
+    /// `capacity`: a power of two, at most [`CAPACITY`].
     pub fn new(capacity: usize) -> Ring {
         assert!(capacity.is_power_of_two() && capacity <= CAPACITY);
         Ring {
@@ -139,36 +149,38 @@ impl Ring {
     #[must_use]
     pub fn push(&self, entry: usize) -> bool {
         let tail = self.tail.load(Ordering::Relaxed);
-        // Acquire: pairs with the Release of `head` by a thief that has finished copying, so that the thief's reads
-        // come before the owner overwrites.
+        // Acquire: pairs with the Release of `head` by a thief that has finished copying, so that
+        // the thief's reads come before the owner overwrites.
         let steal = self.head(Ordering::Acquire).steal();
         if tail.wrapping_sub(steal) > self.mask {
             return false;
         }
         self.slot(tail).store(entry, Ordering::Relaxed);
-        // Release: pairs with the Acquire of `tail` by thieves, which then see the entry and what it points to.
+        // Release: pairs with the Acquire of `tail` by thieves, which then see the entry and what
+        // it points to.
         self.tail.store(tail.wrapping_add(1), Ordering::Release);
         true
     }
 
-    /// How many entries there are; may be old when it is read.
+    /// The number of entries; may be out of date when it is read.
     pub fn len(&self) -> usize {
         let tail = self.tail.load(Ordering::Relaxed);
         (tail.wrapping_sub(self.head(Ordering::Relaxed).real()) as i32).max(0) as usize
     }
 
-    /// The `n`th oldest entry, perhaps: a hint, which may be old, or 0.
+    /// A hint of the `n`th oldest entry, which may be out of date, or 0.
     pub fn oldest(&self, n: u32) -> usize {
         self.at(self.head(Ordering::Relaxed).real().wrapping_add(n))
     }
 
-    /// The entry at a position, perhaps: a hint, as [`Ring::oldest`].
+    /// A hint of the entry at a position, like [`Ring::oldest`].
     #[inline(always)]
     pub fn at(&self, position: u32) -> usize {
         self.slot(position).load(Ordering::Relaxed)
     }
 
-    /// Owner: how many entries can be pushed for sure. Entries that a thief still copies take room.
+    /// Owner: the number of entries that can surely be pushed. Entries that a thief is still
+    /// copying take room.
     pub fn room(&self) -> usize {
         let tail = self.tail.load(Ordering::Relaxed);
         // Acquire: as in `push`.
@@ -176,14 +188,14 @@ impl Ring {
         (self.mask + 1 - tail.wrapping_sub(steal)) as usize
     }
 
-    /// Owner: takes the entry pushed last. `alone`: there are no thieves now.
+    /// Owner: takes the newest entry. `alone`: there are no thieves now.
     #[inline(always)]
     #[must_use]
     pub fn pop_back(&self, alone: bool) -> Option<usize> {
         self.take_back(alone).map(|taken| taken.entry)
     }
 
-    /// [`Ring::pop_back`] that also returns the entry's place and how many are left.
+    /// [`Ring::pop_back`] that also returns the entry's position and how many are left.
     #[inline(always)]
     #[must_use]
     pub fn take_back(&self, alone: bool) -> Option<Taken> {
@@ -229,8 +241,8 @@ impl Ring {
         }
     }
 
-    /// Owner: `head` once no claim is unsettled. A claim that the owner settles gets all of its entries that are in the
-    /// ring.
+    /// Owner: `head`, after settling the claim if one is unsettled. A claim that the owner settles
+    /// gets all of its entries that are in the ring.
     fn head_for_pop(&self) -> Head {
         let tail = self.tail.load(Ordering::Relaxed);
         loop {
@@ -240,8 +252,8 @@ impl Ring {
             }
             let there = (tail.wrapping_sub(head.steal()) as i32).max(0) as u32;
             let settled = head.settled(there);
-            // Release: pairs with the Acquire of the thief, which sees every entry that it gets, also an entry that was pushed
-            // after it had claimed the place.
+            // Release: pairs with the Acquire of the thief, which then sees every entry that it
+            // gets, even one pushed after the claim.
             let (to, order) = (Ordering::Release, Ordering::Relaxed);
             if self.head.compare_exchange(head.0, settled.0, to, order).is_ok() {
                 return settled;
@@ -256,7 +268,7 @@ impl Ring {
         self.take_front(alone).map(|taken| taken.entry)
     }
 
-    /// [`Ring::pop_front`] that also returns the entry's place and how many are left.
+    /// [`Ring::pop_front`] that also returns the entry's position and how many are left.
     #[inline(always)]
     #[must_use]
     pub fn take_front(&self, alone: bool) -> Option<Taken> {
@@ -264,7 +276,7 @@ impl Ring {
         let mut head = self.head(Ordering::Relaxed);
         let taken = |head: Head| {
             let left = tail.wrapping_sub(head.real()).wrapping_sub(1);
-            // Only the owner writes slots and `tail`, so it may read the entry at any time.
+            // Only the owner writes slots and `tail`, so the owner may read the entry at any time.
             Some(Taken { entry: self.at(head.real()), at: head.real(), left })
         };
         if alone {
@@ -289,8 +301,8 @@ impl Ring {
         }
     }
 
-    /// Owner, while there are no thieves: takes the oldest entry and appends another one.
-    /// `None`: there is none, or no room.
+    /// Owner, while there are no thieves: takes the oldest entry and appends another one. `None`:
+    /// the ring is empty, or has no room.
     #[inline(always)]
     #[must_use]
     pub fn rotate(&self, entry: usize) -> Option<Taken> {
@@ -308,8 +320,8 @@ impl Ring {
         Some(taken)
     }
 
-    /// Thief: claims up to `most(length)` of the oldest entries and gives them
-    /// to `take`, oldest first. Returns how many there were.
+    /// Thief: claims up to `most(length)` of the oldest entries and gives them to `take`, oldest
+    /// first. Returns how many entries it gave.
     fn claim(&self, most: impl FnOnce(usize) -> usize, mut take: impl FnMut(usize)) -> usize {
         let head = self.head(Ordering::Relaxed);
         if !head.is_free() {
@@ -345,7 +357,8 @@ impl Ring {
             take(self.at(head.real().wrapping_add(i)));
         }
         let mut now = settled;
-        // The owner may have popped the first entries behind the claim. Release: pairs with the Acquire of `head` in `push`.
+        // Tried again if the owner has popped the first entries behind the claim. Release: pairs
+        // with the Acquire of `head` in `push`.
         while let Err(later) = self.head.compare_exchange_weak(
             now.0,
             Head::free(now.real()).0,
@@ -357,8 +370,8 @@ impl Ring {
         won as usize
     }
 
-    /// Thief, which owns `into`: moves the older half of the entries there, but
-    /// gives one of them back at once. Returns it and how many were taken.
+    /// Thief, which owns `into`: moves the older half of the entries there, except one, which it
+    /// returns with the number taken.
     pub fn steal_half(&self, into: &Ring) -> Option<(usize, usize)> {
         let room = into.room() + 1;
         let mut first = 0;
@@ -376,7 +389,7 @@ impl Ring {
         (taken > 0).then_some((first, taken))
     }
 
-    /// Owner: takes the older half out, oldest first, to make room.
+    /// Owner: takes out the older half, oldest first, to make room.
     pub fn drain_half(&self, take: impl FnMut(usize)) -> usize {
         self.claim(|len| len - len / 2, take)
     }
@@ -386,7 +399,7 @@ impl Ring {
 mod tests {
     use super::*;
 
-    /// What the owner does while a thief copies.
+    /// Runs `owner` while a thief copies.
     fn with_a_thief_that_copies(entries: usize, owner: impl Fn(&Ring)) -> (Ring, Vec<usize>) {
         let ring = Ring::new(8);
         (1..=entries).for_each(|i| assert!(ring.push(i)));
@@ -413,7 +426,7 @@ mod tests {
             assert_eq!(ring.pop_front(false), Some(5));
             assert_eq!((ring.pop_front(false), ring.pop_back(false)), (None, None));
             assert_eq!(ring.steal_half(&Ring::new(8)), None, "one thief at a time");
-            // The places of what the thief copies are not used.
+            // The places that the thief is copying are not free.
             assert_eq!(ring.room(), 3);
             (8..=10).for_each(|i| assert!(ring.push(i)));
             assert!(!ring.push(11));
@@ -424,7 +437,7 @@ mod tests {
         assert_eq!((ring.pop_back(false), ring.pop_back(false)), (Some(10), Some(9)));
     }
 
-    /// A claim that a thief has made, and not settled.
+    /// Makes a claim as a thief does, and leaves it unsettled.
     fn claim_unsettled(ring: &Ring, entries: u32) {
         let head = ring.head(Ordering::Relaxed);
         ring.head.store(head.claimed(entries).0, Ordering::Relaxed);
@@ -466,7 +479,7 @@ mod tests {
         let r = Ring::new(4);
         assert!(r.rotate(9).is_none());
         (1..=3).for_each(|i| assert!(r.push(i)));
-        // All around, with one place left: the first comes after the others.
+        // Around the whole ring, with one place left: the first entry comes after the others.
         for i in 0..10 {
             let taken = r.rotate(i % 4 + 1).unwrap();
             let oldest = if i < 3 { i + 1 } else { (i - 3) % 4 + 1 };

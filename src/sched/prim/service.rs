@@ -1,5 +1,5 @@
-//! A thread of the runtime that sleeps until it has something to do: what sysmon, the template thread and the inspector
-//! have in common.
+//! A thread of the runtime that sleeps until it has something to do, as sysmon, the template thread
+//! and the inspector do.
 
 use crate::os::futex;
 use crate::os::locked::Locked;
@@ -8,7 +8,7 @@ use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
-/// What has become of a service's thread.
+/// The state of a service's thread.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ServiceState {
@@ -19,14 +19,14 @@ pub enum ServiceState {
     Refused = 2,
 }
 
-/// The thread, and the word that it sleeps on.
+/// The thread, and the word on which it sleeps.
 pub struct Service {
-    /// A [`ServiceState`].
+    /// A [`ServiceState`] as a number.
     state: AtomicU8,
-    /// Changes to wake the thread.
+    /// Changed to wake the thread.
     note: AtomicU32,
     thread: Locked<Option<Thread>>,
-    /// The thread doesn't use the runtime any more.
+    /// Whether the thread no longer uses the runtime.
     has_left: AtomicBool,
 }
 
@@ -64,13 +64,13 @@ impl Service {
         self.state() == ServiceState::Runs
     }
 
-    /// Whether the thread runs, or the system has refused a thread.
+    /// Whether the thread runs, or the system has refused one.
     pub fn was_started(&self) -> bool {
         self.state() != ServiceState::NotStarted
     }
 
-    /// Waits until the thread has stopped using the runtime, which `Runtime::exiting` makes it do. Returns the thread, if
-    /// there is one.
+    /// Waits until the thread has stopped using the runtime, which `Runtime::exiting` makes it do.
+    /// Returns the thread, if there is one.
     pub fn end(&self) -> Option<Thread> {
         let thread = self.thread.with(Option::take)?;
         // Acquire: pairs with the Release in `leave`.
@@ -81,26 +81,26 @@ impl Service {
         Some(thread)
     }
 
-    /// The last thing that the thread does with the runtime.
+    /// Notes that the thread uses the runtime no more: the last thing that the thread does with it.
     pub fn leave(&self) {
         // Release: pairs with the Acquire in `end`.
         self.has_left.store(true, Ordering::Release);
     }
 
-    /// Wakes the thread, or keeps it from its next sleep.
+    /// Wakes the thread, or makes its next sleep end at once.
     pub fn wake(&self) {
         self.note.fetch_add(1, Ordering::Release);
         futex::wake(&self.note, 1);
     }
 
-    /// The note at this moment. The thread reads it before it looks for something to do: a thread that changes the note
-    /// has published before what there is to do.
+    /// The note at this moment. The thread reads it before it looks for something to do: whoever
+    /// changes the note publishes the work first.
     pub fn note(&self) -> u32 {
         // Acquire: pairs with the Release in `wake`.
         self.note.load(Ordering::Acquire)
     }
 
-    /// Sleeps until the deadline (ns; negative: none), unless it has been woken since `note`.
+    /// Sleeps until the deadline (ns; negative: none), or until a wake since `note` was read.
     pub fn sleep(&self, note: u32, deadline: i64) {
         futex::wait(&self.note, note, deadline);
     }
