@@ -1,4 +1,4 @@
-/* System calls, errno, and what a program points to. */
+/* System calls, errno, and copying what a program points to. */
 #include "base.h"
 
 int *errno_here(void)
@@ -6,7 +6,7 @@ int *errno_here(void)
     return __errno_location();
 }
 
-/* The number of the system call comes first. Its sixth argument is on the stack. */
+/* The number of the system call is the first argument; its own sixth argument is on the stack. */
 __asm__(".text\n"
         ".hidden raw_syscall\n"
         ".globl raw_syscall\n"
@@ -42,7 +42,7 @@ bool copy_in_several(const struct iovec *to, const struct iovec *from, int n)
     ssize_t done = process_vm_readv(getpid(), to, (unsigned long)n, from, (unsigned long)n, 0);
     if (done >= 0 || errno == EFAULT)
         return done == all;
-    for (int i = 0; i < n; i++) /* a filter refuses the call */
+    for (int i = 0; i < n; i++) /* a filter of system calls refuses this one */
         memcpy(to[i].iov_base, from[i].iov_base, to[i].iov_len);
     return true;
 }

@@ -1,4 +1,4 @@
-/* What every part begins with: the weak symbols of libgosched, errno, system calls and spin locks. */
+/* The basis of every part: the weak symbols of libgosched, errno, system calls and spin locks. */
 
 #ifndef GOSCHED_PRELOAD_BASE_H
 #define GOSCHED_PRELOAD_BASE_H
@@ -6,7 +6,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
-/* So that the headers define none of the functions that are taken over. */
+/* Keeps the headers from defining functions that are taken over. */
 #ifndef __NO_INLINE__
 #define __NO_INLINE__ 1
 #endif
@@ -26,8 +26,8 @@
 
 #define LIKELY(x) __builtin_expect(!!(x), 1)
 #define EXPORT __attribute__((visibility("default")))
-/* Before a function that reads or writes a thread-local variable: each call is made, and none is taken to give what an
- * earlier one gave. */
+/* For a function that reads or writes a thread-local variable: the compiler makes every call, and takes no earlier
+ * result in place of a call. */
 #ifdef __clang__
 #define EACH_CALL __attribute__((noinline, optnone))
 #define SAME_ATTRIBUTES(of)
@@ -35,13 +35,13 @@
 #define EACH_CALL __attribute__((noinline, noipa))
 #define SAME_ATTRIBUTES(of) copy(of),
 #endif
-/* Another name of a function that is taken over. */
+/* A second name of a function that is taken over. */
 #define ALIAS(name, of) \
     extern __typeof__(of) name __attribute__((SAME_ATTRIBUTES(of) alias(#of), visibility("default")))
 
 /*
- * libgosched is not linked. If the program links it, the dynamic linker fills in these symbols; else they are NULL,
- * and nothing is taken over. So programs without goroutines load no further library.
+ * This library is not linked with libgosched. If the program links libgosched, the dynamic linker fills in these
+ * symbols; else they are NULL, and nothing is taken over. So programs without goroutines load no further library.
  */
 #pragma weak gs_self
 #pragma weak gs_g_info_read
@@ -82,8 +82,8 @@
 #pragma weak gs_exit
 
 /*
- * errno's address is the thread's, and a compiler keeps it across calls, as it may on threads. Here a call may end on
- * another thread, so the address is asked for each time.
+ * errno's address belongs to a thread, and a compiler may keep it across calls. Here a call may end on another thread,
+ * so errno_here gets the address anew each time.
  */
 EACH_CALL int *errno_here(void);
 #undef errno
@@ -92,13 +92,13 @@ EACH_CALL int *errno_here(void);
 /* A system call, as libc's syscall makes it. futex.c takes over the name `syscall`. */
 long raw_syscall(long number, ...);
 
-/* While another thread has a lock of ours, for a moment: sched_yield would be our own. */
+/* Pauses, for a moment, while another thread has a lock of ours. Not by sched_yield, which is taken over. */
 static inline void spin(void)
 {
     raw_syscall(SYS_sched_yield);
 }
 
-/* The caller holds the lock for a few instructions, and is not preempted meanwhile. */
+/* Locks a lock whose holder has it for a few instructions, and is not preempted meanwhile. */
 static inline void spin_lock(atomic_uint *lock)
 {
     gs_preempt_disable();
@@ -112,16 +112,16 @@ static inline void spin_unlock(atomic_uint *lock)
     gs_preempt_enable();
 }
 
-/* Sets errno and gives -1. */
+/* Sets errno and returns -1. */
 static inline int failed(int error)
 {
     errno = error;
     return -1;
 }
 
-/* Copies what a program points to, as the kernel would. False, and no fault, if the memory can't be read. */
+/* Copies n bytes that a program points to, as the kernel would. False, and no fault: the memory can't be read. */
 bool copy_in(void *to, const void *from, size_t n);
-/* As copy_in, of n pieces. */
+/* copy_in of n pieces. */
 bool copy_in_several(const struct iovec *to, const struct iovec *from, int n);
 
 #endif

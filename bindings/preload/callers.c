@@ -6,7 +6,7 @@
 #include <dlfcn.h>
 #include <unwind.h>
 
-/* Of libgcc_s, which the library needs too. */
+/* From libgcc_s, which this library needs anyway. */
 #pragma weak _Unwind_Backtrace
 #pragma weak _Unwind_GetIP
 
@@ -54,8 +54,8 @@ void find_callers(void)
     struct place of_library = {.address = (uintptr_t)gs_self, .range = &library, .first = true};
     dl_iterate_phdr(find_object, &of_library);
     /*
-     * A malloc that isn't libc's locks, and keeps a thread's memory, by the functions that are taken over here. For
-     * such a malloc they must stay the thread's, because libgosched allocates on every stack. A malloc in the program
+     * A malloc that isn't libc's locks mutexes, and keeps values of threads, by functions that are taken over here. For
+     * such a malloc these must work on the thread, because libgosched allocates on every stack. A malloc in the program
      * itself can't be told from the rest of the program.
      */
     struct place of_malloc = {.address = (uintptr_t)dlsym(RTLD_DEFAULT, "malloc"), .range = &allocator, .first = true,
@@ -66,7 +66,7 @@ void find_callers(void)
 
 /*
  * Compilers turn the last call of a function into a jump (pthread_mutex_unlock at the end of a goroutine's function,
- * say), so that the call returns to libgosched. The functions of all goroutines return to one place: the outermost
+ * say), so that the call returns to libgosched. The functions of all goroutines return to one address, in the outermost
  * frame of a goroutine.
  */
 static _Unwind_Reason_Code note_frame(struct _Unwind_Context *context, void *outermost)
@@ -77,7 +77,7 @@ static _Unwind_Reason_Code note_frame(struct _Unwind_Context *context, void *out
     return _URC_NO_REASON;
 }
 
-static _Atomic uintptr_t last_calls_return_to; /* 0: not known yet */
+static _Atomic uintptr_t last_calls_return_to; /* 0: not yet known */
 
 bool is_last_call(const void *caller)
 {
@@ -117,7 +117,7 @@ int find_user(struct dl_phdr_info *object, size_t size, void *arg)
     return s->found;
 }
 
-/* The runtimes, and a few of the libraries that were found to be none. */
+/* Objects known to be OpenMP runtimes, and some libraries known to be none. */
 
 struct range openmp_runtimes[MOST_RUNTIMES];
 atomic_uint how_many_runtimes;
@@ -169,5 +169,5 @@ static int note_if_runtime(struct dl_phdr_info *object, size_t size, void *own)
 
 void find_runtimes(void)
 {
-    dl_iterate_phdr(note_if_runtime, (void *)find_runtimes); /* this library has functions of these names too */
+    dl_iterate_phdr(note_if_runtime, (void *)find_runtimes); /* this library has functions of such names too */
 }

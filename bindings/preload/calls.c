@@ -3,7 +3,7 @@
 
 #include <locale.h>
 
-static pid_t process; /* the process whose memory this is: not a vfork's child */
+static pid_t process; /* the process that owns this memory: not a vfork's child */
 
 void note_process(void)
 {
@@ -23,10 +23,10 @@ bool can_park(void)
     gs_g_info info;
     stack_t stack;
     gs_g *g = gs_self();
-    /* GS_G_SYSCALL: in gs_blocking, or after gs_entersyscall, where the thread counts as a plain one. */
+    /* GS_G_SYSCALL: in gs_blocking, or after gs_entersyscall. There the thread counts as a plain one. */
     if (g == NULL || gs_g_info_read(g, &info, sizeof info) != 0 || info.state != GS_G_RUNNING)
         return false;
-    /* The child of a vfork runs in its parent's memory: to the library it seems to be the goroutine. */
+    /* The child of a vfork runs in its parent's memory: libgosched takes it for the goroutine. */
     if (getpid() != process)
         return false;
     return !on_alternate_stack(&stack);
@@ -42,9 +42,9 @@ struct errand {
 static void run_errand(void *arg)
 {
     struct errand *e = arg;
-    /* Surely the place, also where the goroutines of the program have no unwind tables. */
+    /* Notes the right address even where the program's goroutines have no unwind tables. */
     note_last_call(__builtin_return_address(0));
-    gs_lock_os_thread(); /* moves to a thread that no goroutine is pinned to */
+    gs_lock_os_thread(); /* moves to a thread without pinned goroutines */
     gs_blocking(e->f, e->arg);
     gs_unlock_os_thread();
 }
@@ -75,13 +75,13 @@ void find_last_call(void)
 {
     static struct counts counts = {.name = "syscall"};
     if (is_known_last_call(NULL) /* it is not known yet */)
-        call_elsewhere(nothing, NULL, &counts); /* run_errand finds it */
+        call_elsewhere(nothing, NULL, &counts); /* call_elsewhere makes the address known by run_errand */
 }
 
 struct kernel_call {
     void (*f)(void);
     const long *args;
-    locale_t locale; /* the thread's */
+    locale_t locale; /* the thread's locale */
     long result;
     int error;
 };

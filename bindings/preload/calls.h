@@ -1,5 +1,5 @@
 /*
- * How a call is made that may wait: the goroutine parks, gives its P away, or lets another thread call. And
+ * How to make a call that may wait: the goroutine parks, gives its P away, or has another thread call. Also
  * GOSCHED_PRELOAD_DEBUG, which reports on these calls.
  */
 
@@ -10,22 +10,22 @@
 #include "real.h"
 
 /*
- * Whether the goroutine can give up its P now. It can't in gs_blocking, between gs_entersyscall and gs_exitsyscall,
- * in the child of a vfork, or in a signal handler with a stack of its own. There a function does what libc's does: it
- * blocks the thread.
+ * Whether the goroutine can give up its P now. It can't in gs_blocking, between gs_entersyscall and gs_exitsyscall, in
+ * the child of a vfork, or in a signal handler with a stack of its own. There a function blocks the thread, as libc's
+ * does.
  */
 bool can_park(void);
 
 /* Whether a signal handler with a stack of its own is running on the calling thread; *stack then describes that stack. */
 bool on_alternate_stack(stack_t *stack);
-/* In a process whose memory is its own: at the beginning, and in the child of a fork. */
+/* Notes that this process owns its memory: at the start, and in the child of a fork. */
 void note_process(void);
 
 /*
- * At the end of a call that has not waited: gives way. For when *asked_to_give_way says that the library wants it. A goroutine whose
- * calls never have to wait (an event loop whose files are always ready) would keep those that are pinned to its thread
- * waiting for ever, since the signal doesn't preempt for them. Not in read and write, which signal handlers call to
- * tell an event loop of a signal. errno stays.
+ * Gives way at the end of a call that has not waited, if *asked_to_give_way says that libgosched wants it. A goroutine
+ * whose calls never have to wait (an event loop whose files are always ready) would otherwise keep goroutines pinned to
+ * its thread waiting for ever, since the signal doesn't preempt for them. Not for read and write, which signal handlers
+ * call to tell an event loop of a signal. errno stays.
  */
 extern const volatile uint32_t *asked_to_give_way;
 static inline void give_way_as_asked(void)
@@ -36,10 +36,10 @@ static inline void give_way_as_asked(void)
 }
 
 /*
- * A call that doesn't wait, as goroutines make it: the preemption signal interrupts even that, and libc's call would
- * not have heard of that signal. The second try blocks all signals. Without that, signals which come faster than the
- * kernel looks at many files would end every try. A goroutine that only ever looks gives way here.
- * `taken`: whether a goroutine calls.
+ * Makes a call that doesn't wait. The preemption signal may interrupt it with EINTR, which libc's caller must not see,
+ * so the call is tried again. The second try blocks all signals: otherwise signals that come faster than the kernel
+ * looks at many files would end every try. A goroutine that only ever looks gives way here. `taken`: whether a
+ * goroutine calls.
  */
 #define LOOK_IF(taken, call) \
     __extension__({ \
@@ -59,14 +59,14 @@ static inline void give_way_as_asked(void)
     })
 #define LOOK(call) LOOK_IF(TAKEN, call)
 
-/* As poll of one file without waiting, in a function that is taken over. */
+/* poll of one file without waiting, for a function that is taken over. */
 static inline int poll_now(struct pollfd *one)
 {
     return LOOK_IF(true, real.poll(one, 1, 0));
 }
 
 /* GOSCHED_PRELOAD_DEBUG */
-EXPORT _Noreturn void __chk_fail(void); /* glibc's, of FORTIFY_SOURCE */
+EXPORT _Noreturn void __chk_fail(void); /* glibc's, for FORTIFY_SOURCE */
 
 struct counts {
     const char *name;
@@ -77,16 +77,16 @@ struct counts {
 extern int debug;
 void count_parked(struct counts *c);
 void count_handed_off(struct counts *c);
-/* Writes a line to standard error, cut off after 281 bytes, with the library's name before it. errno stays. */
+/* Writes a line, after the library's name, to standard error, cut off after 281 bytes. errno stays. */
 void say(const char *format, ...);
-/* For atexit: what was counted. */
+/* Prints the counts; for atexit. */
 void say_counts(void);
-/* In each function that is taken over: its counts, which `PARKS` and `KERNEL` add to. */
+/* Defines the counts of a function that is taken over: `PARKS` and `KERNEL` add to them. */
 #define COUNTED(fn) static struct counts counts = {.name = #fn}
 #define PARKS (debug ? count_parked(&counts) : (void)0)
 
 /*
- * Gives the value of a call that may keep the thread in the kernel, with the P given to others meanwhile. errno is
+ * Makes a call that may keep the thread in the kernel, with the P given to others meanwhile. Its value and errno are
  * the call's.
  */
 #define KERNEL(call) \
@@ -104,13 +104,14 @@ void say_counts(void);
     })
 
 /*
- * Lets another goroutine call f(arg) on a thread's own stack, and parks meanwhile. For waits that may have to be
- * ended by goroutines pinned to the caller's thread: in KERNEL these couldn't run. False: the caller can't park, or
- * there is no memory.
+ * Has another goroutine call f(arg) on a thread's own stack, and parks meanwhile. For waits that a goroutine pinned to
+ * the caller's thread may have to end: during KERNEL it couldn't run. False: the caller can't park, or there is no
+ * memory.
  */
 bool call_elsewhere(void *(*f)(void *), void *arg, struct counts *c);
 
-/* As KERNEL, of a function of up to 6 numbers and pointers, for waits as in call_elsewhere. errno and the thread's locale go along. */
+/* call_elsewhere of a function of up to 6 numbers and pointers, with the value of the call. errno and the thread's
+   locale go along. */
 #define LONG1(a) (long)(a)
 #define LONG2(a, ...) (long)(a), LONG1(__VA_ARGS__)
 #define LONG3(a, ...) (long)(a), LONG2(__VA_ARGS__)
@@ -123,7 +124,7 @@ bool call_elsewhere(void *(*f)(void *), void *arg, struct counts *c);
     ((__typeof__(f args))wait_elsewhere((void (*)(void))(f), (const long[6]){LONGS args}, &counts))
 long wait_elsewhere(void (*f)(void), const long args[6], struct counts *c);
 
-/* A function in which the kernel waits for others. */
+/* Defines a function in which the kernel waits for others. */
 #define WAITS_ELSEWHERE(result, name, params, args) \
     EXPORT result name params \
     { \
@@ -131,7 +132,7 @@ long wait_elsewhere(void (*f)(void), const long args[6], struct counts *c);
         return TAKEN ? ELSEWHERE(real.name, args) : real.name args; \
     }
 
-/* A function in which the kernel is busy, with the P given to others. */
+/* Defines a function in which the kernel is busy, with the P given to others. */
 #define IN_KERNEL(result, name, params, args) \
     EXPORT result name params \
     { \
@@ -139,7 +140,7 @@ long wait_elsewhere(void (*f)(void), const long args[6], struct counts *c);
         return TAKEN ? KERNEL(real.name args) : real.name args; \
     }
 
-/* For a goroutine that may park: from here on is_known_last_call knows. */
+/* Finds the address for is_known_last_call, on a goroutine that may park. */
 void find_last_call(void);
 
 #endif

@@ -1,8 +1,8 @@
-/* Reads and writes at an offset, copies from file to file, and what waits for disks and for threads of libc. */
+/* Reads and writes at an offset, copies from file to file, and functions that wait for disks or for libc's threads. */
 #include "calls.h"
 #include "tries.h"
 
-/* At an offset: disks. What is in memory is read at once. */
+/* Reads and writes at an offset, as on disks. Contents in memory are read at once. */
 
 EXPORT ssize_t pread64(int fd, void *buf, size_t n, off64_t at)
 {
@@ -54,7 +54,7 @@ IN_KERNEL(int, msync, (void *at, size_t n, int flags), (at, n, flags))
 IN_KERNEL(int, sync_file_range, (int fd, off64_t at, off64_t n, unsigned flags), (fd, at, n, flags))
 WAITS_ELSEWHERE(int, tcdrain, (int fd), (fd))
 
-/* Threads of libc read and write, and a caller waits for these within libc. */
+/* libc's threads read and write, and the caller waits for them within libc. */
 
 WAITS_ELSEWHERE(int, aio_suspend, (const struct aiocb *const list[], int n, const struct timespec *t), (list, n, t))
 

@@ -1,7 +1,7 @@
 /*
- * pthread_exit, thrd_exit and pthread_cleanup_push: in a goroutine they end the goroutine, and belong to it. libc's
- * pthread_exit would end the thread, which has other goroutines, and a P. A thread that gs_attach has made a goroutine
- * is still a thread: there they are libc's.
+ * pthread_exit, thrd_exit and pthread_cleanup_push, which in a goroutine act on the goroutine. libc's pthread_exit
+ * would end the thread, which has other goroutines and a P. On a thread that gs_attach has made a goroutine they are
+ * libc's.
  */
 #include "calls.h"
 #include "masks.h"
@@ -9,20 +9,21 @@
 
 #include <unwind.h>
 
-/* Of libgcc_s, which libc's pthread_exit needs too. */
+/* From libgcc_s, which libc's pthread_exit needs too. */
 #pragma weak _Unwind_ForcedUnwind
 #pragma weak _Unwind_GetCFA
 #pragma weak _Unwind_GetIP
 
-/* Of a goroutine that has called one of these functions; the goroutine's value of `exits_key`. */
+/* The state of a goroutine that has called one of these functions: its value of `exits_key`. */
 struct exits {
     /*
-     * The innermost pthread_cleanup_push that has not been popped. __pad[0] of each buffer points to the next buffer.
-     * __pad[3], which libc doesn't use, points to exits_key, and so marks the buffer as one of this list. The child of a
-     * fork needs the mark: it has no goroutines, and may pop a buffer that the goroutine pushed before the fork.
+     * The buffer of the innermost pthread_cleanup_push that has not been popped. __pad[0] of each buffer points to the
+     * next buffer. __pad[3], which libc doesn't use, points to exits_key, and so marks the buffer as one of this list.
+     * The child of a fork needs the mark: it has no goroutines, and may pop a buffer that the goroutine pushed before
+     * the fork.
      */
     __pthread_unwind_buf_t *pushed;
-    /* The unwinder keeps its state here, while it leaves frames. */
+    /* The unwinder's state while it leaves frames. */
     struct _Unwind_Exception unwinding;
 };
 
@@ -40,7 +41,7 @@ static bool is_attached(void)
     pthread_attr_t attr;
     struct range stack = {0, 0};
     void *lowest;
-    /* It is NULL for goroutines that gs_attach or a timer has made. A timer's has a stack of its own. */
+    /* spawned_at is NULL for goroutines that gs_attach or a timer has made. A timer's has a stack of its own. */
     if (gs_g_info_read(gs_self(), &info, sizeof info) != 0 || info.spawned_at != NULL)
         return false;
     if (pthread_getattr_np(pthread_self(), &attr) == 0) {
@@ -52,7 +53,7 @@ static bool is_attached(void)
 }
 #define OWN_EXITS (TAKEN && !is_attached())
 
-/* NULL: no memory. */
+/* The calling goroutine's struct exits, made if need be. NULL: no memory. */
 static struct exits *own_exits(void)
 {
     struct exits *exits = gs_getspecific(exits_key);
@@ -63,7 +64,7 @@ static struct exits *own_exits(void)
     return exits;
 }
 
-/* Runs the handler of the innermost pthread_cleanup_push: its macro goes on here, and calls __pthread_unwind_next. */
+/* Runs the handler of the innermost pthread_cleanup_push: resumes in its macro, which calls __pthread_unwind_next. */
 static _Noreturn void run_handler(struct exits *exits)
 {
     __pthread_unwind_buf_t *buf = exits->pushed;
@@ -72,14 +73,14 @@ static _Noreturn void run_handler(struct exits *exits)
     __builtin_unreachable();
 }
 
-/* Before each frame that the unwinder leaves. */
+/* Called before the unwinder leaves a frame. */
 static _Unwind_Reason_Code before_frame(int version, _Unwind_Action actions, _Unwind_Exception_Class kind,
                                         struct _Unwind_Exception *unwinding, struct _Unwind_Context *context, void *arg)
 {
     (void)version, (void)kind, (void)unwinding;
     struct exits *exits = arg;
     bool at_end = (actions & _UA_END_OF_STACK) || is_within((const void *)_Unwind_GetIP(context), &library);
-    /* The stack grows down, and the unwinder tells where this frame's part of it begins: frames below have been left. */
+    /* The stack grows down, and _Unwind_GetCFA tells where this frame begins: frames below it have been left. */
     if (exits->pushed && (at_end || (uintptr_t)exits->pushed < _Unwind_GetCFA(context)))
         run_handler(exits);
     if (at_end)
@@ -87,21 +88,21 @@ static _Unwind_Reason_Code before_frame(int version, _Unwind_Action actions, _Un
     return _URC_NO_REASON;
 }
 
-/* Leaves all frames of the goroutine: runs the handlers, and the destructors of C++ objects. */
+/* Leaves all frames of the goroutine: runs the handlers and the destructors of C++ objects. */
 static _Noreturn void leave(struct exits *exits)
 {
     if (exits && _Unwind_ForcedUnwind) {
         memset(&exits->unwinding, 0, sizeof exits->unwinding);
         _Unwind_ForcedUnwind(&exits->unwinding, before_frame, exits);
     }
-    /* The frames can't be read. */
+    /* Only if the frames can't be read: _Unwind_ForcedUnwind has returned. */
     if (exits && exits->pushed)
         run_handler(exits);
     gs_exit();
-    abort(); /* gs_exit returns only where the goroutine has no P to give up. */
+    abort(); /* gs_exit returns only if the goroutine has no P to give up. */
 }
 
-/* Ends the goroutine; returns if it can't give up its P, so that libc's function has to end the thread. */
+/* Ends the goroutine. Returns if it can't give up its P: then libc's function has to end the thread. */
 static void end_goroutine(struct counts *counts)
 {
     end_all_taking();
@@ -130,9 +131,9 @@ EXPORT _Noreturn void thrd_exit(int result)
     __builtin_unreachable();
 }
 
-/* pthread_cleanup_push and pthread_cleanup_pop are macros that call these. */
+/* The functions that the macros pthread_cleanup_push and pthread_cleanup_pop call. */
 
-/* The other two are pthread_cleanup_push_defer_np's: nothing cancels a goroutine, so there is nothing to defer. */
+/* The other two are pthread_cleanup_push_defer_np's: nothing cancels a goroutine, so nothing is deferred. */
 #define PUSHES(name) \
     EXPORT void name(__pthread_unwind_buf_t *buf) \
     { \
@@ -141,7 +142,7 @@ EXPORT _Noreturn void thrd_exit(int result)
             real.name(buf); \
             return; \
         } \
-        struct exits *exits = own_exits(); /* without memory it is in no list */ \
+        struct exits *exits = own_exits(); /* without memory the buffer is in no list */ \
         buf->__pad[3] = &exits_key; \
         buf->__pad[0] = exits ? exits->pushed : NULL; \
         if (exits) \
@@ -150,7 +151,7 @@ EXPORT _Noreturn void thrd_exit(int result)
 PUSHES(__pthread_register_cancel)
 PUSHES(__pthread_register_cancel_defer)
 
-/* Not only of the innermost: siglongjmp may have left frames with others. */
+/* Pops more than the innermost buffer if need be: siglongjmp may have left frames with others. */
 #define POPS(name) \
     EXPORT void name(__pthread_unwind_buf_t *buf) \
     { \

@@ -7,9 +7,9 @@
 #include "parts.h"
 
 /*
- * In libc a call that waits in read keeps the file: close frees the number, and the call goes on waiting for the file
- * that had it. So if goroutines wait for the file, close first gives the file another number. The goroutines go on
- * with that number, and the last of them closes it.
+ * In libc a read that waits keeps its file: close frees the number, and the read goes on waiting for the file that had
+ * the number. So close first gives a file for which goroutines wait another number. The goroutines go on with that
+ * number, and the last of them closes it.
  */
 struct moved {
     int fd;
@@ -68,7 +68,7 @@ ssize_t wait_as_waiter(struct file *f, int events, const struct iovec *into, gs_
                                  : gs_poll_fd(f->fd, events, deadline);
         if (!end_of_wait(f, &w) || (r != -ECANCELED && (r < 0 || into != NULL)))
             return r;
-        /* The number was closed, or something has happened as well: try again. */
+        /* The number was closed, or something else has happened too: try again. */
     }
 }
 
@@ -93,7 +93,7 @@ void leave_moved_file(struct file *f)
     f->moved = NULL;
 }
 
-/* How many goroutines wait for the number; with the lock held. */
+/* The number of goroutines that wait for the file with this number. Called with the lock held. */
 static unsigned waiters_of(const struct file_bucket *b, int fd)
 {
     unsigned n = 0;
@@ -102,7 +102,7 @@ static unsigned waiters_of(const struct file_bucket *b, int fd)
     return n;
 }
 
-/* Whether goroutines wait for the number. If so, they wait for a duplicate from now on. */
+/* Makes the goroutines that wait for the number, if any, wait for a duplicate from now on. False: there are none. */
 static bool move_waiters(int fd)
 {
     struct file_bucket *b = file_bucket(fd);
@@ -112,7 +112,7 @@ static bool move_waiters(int fd)
     spin_unlock(&b->lock);
     if (n == 0)
         return false;
-    struct moved *moved = malloc(sizeof *moved); /* not with the lock held: malloc may be the program's */
+    struct moved *moved = malloc(sizeof *moved); /* allocated without the lock: malloc may be the program's */
     spin_lock(&b->lock);
     n = waiters_of(b, fd);
     int to = moved && n > 0 ? real.fcntl64(fd, F_DUPFD_CLOEXEC, 0L) : -1;
@@ -129,7 +129,7 @@ static bool move_waiters(int fd)
                 at = &w->next;
             }
         }
-    } /* else no number or no memory: the waiters are told that the file is closed */
+    } /* else there is no number or no memory: the waiters learn that the file is closed */
     spin_unlock(&b->lock);
     if (to < 0)
         free(moved);

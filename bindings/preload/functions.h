@@ -1,7 +1,7 @@
 /*
  * The functions that are taken over: F(result, name, (parameters), (arguments)). Each name has a pointer real.name to
- * the function that would be called without this library. Functions in R and V may be needed while that pointer is
- * looked up, and have a raw_name in real.c for that time. Those in V have a variable argument, which is a long.
+ * the function that would be called without this library. Functions in R and V may be needed while their pointer is
+ * looked up, and have a raw_name in real.c for that time. Functions in V take a variable argument, which is a long.
  */
 
 /* Files */
@@ -184,7 +184,7 @@ F(int, mq_send, (mqd_t q, const char *msg, size_t n, unsigned prio), (q, msg, n,
 F(ssize_t, mq_timedreceive, (mqd_t q, char *msg, size_t n, unsigned *prio, const struct timespec *t), (q, msg, n, prio, t))
 F(int, mq_timedsend, (mqd_t q, const char *msg, size_t n, unsigned prio, const struct timespec *t), (q, msg, n, prio, t))
 
-/* Signal masks, and what begins with one */
+/* Signal masks, and fork, exec and threads, which inherit them */
 R(int, pthread_sigmask, (int how, const sigset_t *set, sigset_t *before), (how, set, before))
 F(int, sigprocmask, (int how, const sigset_t *set, sigset_t *before), (how, set, before))
 F(int, sighold, (int sig), (sig))

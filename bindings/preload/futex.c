@@ -1,6 +1,6 @@
 /*
- * syscall, for the futexes of code that brings locks of its own: GLib's GMutex and GCond, C++'s std::atomic::wait and
- * what is built on it, Rust's Mutex. README.md has the protocol. All other system calls are made as they are.
+ * syscall, for the futexes of code with its own locks: GLib's GMutex and GCond, C++'s std::atomic::wait and what is
+ * built on it, Rust's Mutex. README.md has the protocol. All other system calls are made as they are.
  */
 #include "calls.h"
 #include "parts.h"
@@ -10,7 +10,7 @@
 #include <dlfcn.h>
 #include <linux/futex.h>
 
-/* The number of the system call comes first. */
+/* The number of the system call is the first argument. */
 __asm__(".text\n"
         ".globl syscall\n"
         ".type syscall, @function\n"
@@ -24,7 +24,7 @@ __asm__(".text\n"
         ".size syscall, . - syscall\n");
 _Static_assert(SYS_futex == 202, "the number in the code above");
 
-/* libc's, or that of a library that is preloaded after this one. */
+/* The function to call otherwise: libc's, or that of a library preloaded after this one. */
 __attribute__((used)) static long (*next_syscall)(long number, ...) = raw_syscall;
 
 void futex_start(void)
@@ -55,7 +55,7 @@ static long wait_in_table(const uint32_t *word, uint32_t value, gs_deadline dead
     return 0;
 }
 
-/* As the kernel checks the arguments, in its order. */
+/* FUTEX_WAIT on a word of this process. Checks the arguments as the kernel does, in its order. */
 static long wait_private(const uint32_t *word, int op, uint32_t value, const struct timespec *t, uint32_t bits,
                          struct counts *c)
 {
@@ -77,26 +77,26 @@ static long wait_private(const uint32_t *word, int op, uint32_t value, const str
     }
     if (bits == 0 || (uintptr_t)word % sizeof *word != 0)
         return failed(EINVAL);
-    if (!copy_in(&there, word, sizeof there)) /* not with the bucket locked: a fault would leave it so */
+    if (!copy_in(&there, word, sizeof there)) /* before the bucket is locked: a fault would leave it locked */
         return failed(EFAULT);
     return wait_in_table(word, value, deadline, bits, c);
 }
 
-/* For a word that other processes may share. */
+/* FUTEX_WAIT on a word that other processes may share. */
 static long wait_shared(const uint32_t *word, int op, uint32_t value, const struct timespec *t, uint32_t bits)
 {
     return raw_syscall(SYS_futex, word, op, value, t, NULL, bits);
 }
 
-/* FUTEX_WAKE and its kin take a negative number of waiters, and 0, for 1. */
+/* The number of waiters for FUTEX_WAKE and its kin, which take 0 and negative numbers for 1. */
 static uint32_t at_least_one(uint32_t n)
 {
     return (int32_t)n > 0 ? n : 1;
 }
 
 /*
- * Wakes up to n goroutines that wait in the table for the word and one of the bits; gives how many. errno stays. The full
- * barrier is the waker's part of the protocol: the caller may have changed the word by a plain store.
+ * Wakes up to n goroutines that wait in the table for the word and one of the bits; returns how many. errno stays. The
+ * full barrier is the waker's part of the protocol: the caller may have changed the word by a plain store.
  */
 static uint32_t wake_in_table(const uint32_t *word, int op, uint32_t n, uint32_t bits)
 {
@@ -111,14 +111,14 @@ static uint32_t wake_in_table(const uint32_t *word, int op, uint32_t n, uint32_t
     return woken;
 }
 
-/* syscall(SYS_futex, word, op, value, fourth, other, third): futex(2) has the meaning of each. */
+/* syscall(SYS_futex, word, op, value, fourth, other, third): futex(2) explains the arguments. */
 __attribute__((used)) static long take_futex(long number, uint32_t *word, int op, uint32_t value, void *fourth,
                                              uint32_t *other, uint32_t third)
 {
     COUNTED(futex);
     const void *caller = __builtin_return_address(0);
     uint32_t woken = 0, n = at_least_one(value);
-    /* libgosched's own calls come with its locks held, and no goroutine waits in the table for its words. */
+    /* libgosched makes its own calls with locks held, and no goroutine waits in the table for its words. */
     if (is_within(caller, &library) && !is_known_last_call(caller))
         return next_syscall(number, word, op, value, fourth, other, third);
     switch (op & ~FUTEX_PRIVATE_FLAG) {
@@ -130,7 +130,7 @@ __attribute__((used)) static long take_futex(long number, uint32_t *word, int op
         if (!on_goroutine(caller))
             break;
         if ((op & FUTEX_PRIVATE_FLAG) && can_park()) {
-            find_last_call(); /* the wake-up may be a goroutine's last call */
+            find_last_call(); /* the wake-up may be the last call of a goroutine's function */
             return wait_private(word, op, value, fourth, third, &counts);
         }
         return ELSEWHERE(wait_shared, (word, op, value, fourth, third));
@@ -144,7 +144,7 @@ __attribute__((used)) static long take_futex(long number, uint32_t *word, int op
         value = n - woken;
         break;
     case FUTEX_WAKE_OP: {
-        /* The kernel changes the other word first. A wait may end for no reason, so both are woken. */
+        /* The kernel changes the other word first. Both words' waiters are woken: a wait may end for no reason. */
         long r = next_syscall(number, word, op, value, fourth, other, third);
         if (r >= 0) {
             r += wake_in_table(word, op, n, FUTEX_BITSET_MATCH_ANY);
@@ -154,7 +154,7 @@ __attribute__((used)) static long take_futex(long number, uint32_t *word, int op
     }
     case FUTEX_REQUEUE:
     case FUTEX_CMP_REQUEUE: {
-        /* The goroutines that would wait for the other word from now on are woken: a wait may end for no reason. */
+        /* The goroutines that would have to wait for the other word are woken instead: a wait may end for no reason. */
         long r = next_syscall(number, word, op, value, fourth, other, third);
         if (r >= 0)
             r += wake_in_table(word, op, UINT32_MAX, FUTEX_BITSET_MATCH_ANY);
@@ -165,7 +165,7 @@ __attribute__((used)) static long take_futex(long number, uint32_t *word, int op
     case FUTEX_WAIT_REQUEUE_PI:
     case FUTEX_WAIT_REQUEUE_PI | FUTEX_CLOCK_REALTIME:
     case FUTEX_LOCK_PI2 | FUTEX_CLOCK_REALTIME:
-        /* The thread owns the lock. */
+        /* The thread, not the goroutine, owns the lock. */
         return on_goroutine(caller) ? KERNEL(next_syscall(number, word, op, value, fourth, other, third))
                                     : next_syscall(number, word, op, value, fourth, other, third);
     }

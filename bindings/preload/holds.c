@@ -1,6 +1,6 @@
 /*
- * Locks of streams that goroutines keep: flockfile and its kin, and streams of fopencookie. The lock of a stream belongs to
- * the thread, and lets in every goroutine of that thread.
+ * Stream locks that goroutines keep while they may park: flockfile and its kin, and streams of fopencookie. The lock of
+ * a stream belongs to the thread, and lets in every goroutine of that thread.
  */
 #include "holds.h"
 
@@ -38,7 +38,7 @@ struct hold *hold_enter(FILE *f, bool makes)
     if (!makes && atomic_load_explicit(&holds, memory_order_relaxed) == 0)
         return NULL;
     struct hold_bucket *b = hold_bucket(f);
-    struct hold *h, *fresh = makes ? calloc(1, sizeof *fresh) : NULL; /* not with the lock held: malloc may be the program's */
+    struct hold *h, *fresh = makes ? calloc(1, sizeof *fresh) : NULL; /* before the lock: malloc may be the program's */
     spin_lock(&b->lock);
     for (h = b->first; h != NULL && h->f != f; h = h->next)
         ;
@@ -56,7 +56,7 @@ struct hold *hold_enter(FILE *f, bool makes)
     return h;
 }
 
-/* With the bucket locked. */
+/* Called with the bucket locked. */
 static void take_off_the_list(struct hold_bucket *b, struct hold *h)
 {
     struct hold **at = &b->first;
@@ -113,7 +113,7 @@ EXPORT void flockfile(FILE *f)
             own_lock(f);
         hold_take(h);
     }
-    if (real.ftrylockfile(f) != 0) { /* a thread has it */
+    if (real.ftrylockfile(f) != 0) { /* a thread has the lock */
         wait_elsewhere((void (*)(void))real.flockfile, (const long[6]){(long)f}, &counts);
         own_lock(f);
     }
@@ -157,11 +157,11 @@ EXPORT void funlockfile(FILE *f)
     if (h != NULL)
         hold_leave(h);
     if (holds_it)
-        hold_give_back(h); /* what flockfile has entered */
+        hold_give_back(h); /* ends the hold_enter of flockfile */
     errno = before;
 }
 
-/* The callbacks may park, with the stream's lock held. */
+/* Its callbacks may park with the stream's lock held. */
 EXPORT FILE *fopencookie(void *cookie, const char *mode, cookie_io_functions_t functions)
 {
     FILE *f = real.fopencookie(cookie, mode, functions);

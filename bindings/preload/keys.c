@@ -1,7 +1,6 @@
 /*
- * pthread_key_create and its kin: in a goroutine the values belong to the goroutine, as they belong to the thread
- * elsewhere. Libraries keep there what must not be mixed up between two of their calls. OpenSSL keeps its queue of
- * errors there.
+ * pthread_key_create and its kin: in a goroutine the values belong to the goroutine instead of the thread. Libraries
+ * keep state in them that goroutines must not share, such as OpenSSL's queue of errors.
  */
 #include "callers.h"
 #include "keys.h"
@@ -10,7 +9,7 @@
 
 /*
  * Keys are numbers below PTHREAD_KEYS_MAX. The number of a deleted key is used again, with another generation. The
- * generation is odd while there is the key.
+ * generation is odd while the key exists.
  */
 static struct key {
     atomic_uint generation;
@@ -66,10 +65,10 @@ static int set(pthread_key_t key, const void *value)
     return 0;
 }
 
-/* At the end of the goroutine, on it. */
+/* Runs the destructors at the end of the goroutine, on its stack. */
 static void destroy_values(void *arg)
 {
-    gs_setspecific(values_key, arg); /* the destructors may ask for it, and may add values */
+    gs_setspecific(values_key, arg); /* the destructors may ask for the values, and may add some */
     bool again = true;
     for (int round = 0; again && round < PTHREAD_DESTRUCTOR_ITERATIONS; round++) {
         again = false;
@@ -105,12 +104,12 @@ static void made(pthread_key_t key, void (*destroy)(void *))
     if (key >= PTHREAD_KEYS_MAX)
         return;
     atomic_store(&keys[key].destroy, destroy);
-    /* Odd before: a deletion that this library has not seen. */
+    /* Odd: this library has not seen the key's deletion. */
     unsigned before = atomic_load(&keys[key].generation);
     atomic_store(&keys[key].generation, before + (before % 2 == 0 ? 1 : 2));
 }
 
-/* Before libc deletes the key, and makes another one with its number. */
+/* Ends a key before libc deletes it, and makes another key with its number. */
 static void unmade(pthread_key_t key)
 {
     if (key < PTHREAD_KEYS_MAX && atomic_load(&keys[key].generation) % 2 != 0)

@@ -5,7 +5,8 @@
 
 #include "base.h"
 
-/* Gives the calling goroutine other values of pthread keys, and returns those it had. NULL: as at its start. */
+/* Gives the calling goroutine other values of pthread keys, and returns its values so far. NULL: the values of a new
+   goroutine. */
 void *exchange_values(void *given);
 
 #endif

@@ -1,22 +1,21 @@
 /*
- * Signal masks, jumps that restore them, and what begins with one: the children of fork, programs, threads. These begin
- * with the thread's CPUs too.
+ * Signal masks, jumps that restore them, and what inherits them: the children of fork, programs, threads. These inherit
+ * the thread's CPUs too.
  *
- * A thread of libgosched blocks all signals. That mask is libgosched's, and neither a goroutine nor what it starts must
- * have it: a program that inherited the mask could not be ended by a signal. So on such a thread a goroutine has a mask
- * of its own. It begins as the program's, changes by pthread_sigmask and its kin, and what the goroutine starts inherits
- * it. The thread's own mask stays, so no handler runs there. On other threads, of gs_run or attached, the functions are
- * libc's.
+ * A thread of libgosched blocks all signals. Neither a goroutine nor what it starts must have that mask: no signal
+ * could end a program that inherited it. So on such a thread a goroutine has a mask of its own. This mask begins as the
+ * program's, pthread_sigmask and its kin change it, and what the goroutine starts inherits it. The thread's own mask
+ * stays, so no handler runs there. On other threads, of gs_run or attached, the functions are libc's.
  *
- * On a machine with several NUMA nodes libgosched binds threads to the CPUs of one node. What a goroutine starts must not
- * be confined to these either: it may use the CPUs that the thread could use if libgosched didn't bind it.
+ * On a machine with several NUMA nodes libgosched binds threads to the CPUs of one node. What a goroutine starts must
+ * not inherit that binding either: it may use the CPUs that the thread could use if it were not bound.
  */
 #include "masks.h"
 #include "parts.h"
 
 #include <stdarg.h>
 
-/* A mask as the kernel has it: bit n - 1 is signal n. A sigset_t begins with it. */
+/* A mask in the kernel's form: bit n - 1 is signal n. A sigset_t begins with it. */
 typedef uint64_t mask;
 #define BIT(sig) (UINT64_C(1) << ((sig) - 1))
 /* Signals that can't be blocked: the kernel's two, and the two that glibc keeps for itself. */
@@ -37,14 +36,14 @@ static sigset_t set_of(mask m)
     return set;
 }
 
-/* The program's mask: what a thread has that libgosched did not make. */
+/* The program's mask: that of a thread that libgosched did not make. */
 static mask programs;
 static atomic_int programs_state; /* 1: being written, 2: known */
 
-/* Of the calling thread; asked for in functions of their own, because a goroutine may change its thread. */
+/* State of the calling thread, used only in functions of their own, because a goroutine may change its thread. */
 static __thread struct {
-    bool librarys;               /* libgosched has made it, and the program's mask is known */
-    const sigset_t *for_a_child; /* it is in a fork whose child is to have this mask */
+    bool librarys;               /* libgosched has made the thread, and the program's mask is known */
+    const sigset_t *for_a_child; /* the mask for the child of the fork that the thread is in */
     struct taking *taking;       /* the innermost call in which handlers run */
 } thread __attribute__((tls_model("initial-exec")));
 
@@ -85,7 +84,7 @@ static bool has_own_mask(const void *caller)
 }
 #define HAS_OWN_MASK has_own_mask(__builtin_return_address(0))
 
-/* A goroutine's mask is the value of a key: with the bit of SIGKILL, which no mask has, so that it isn't NULL. */
+/* The key of a goroutine's mask. The value has the bit of SIGKILL, which no mask has, so that it isn't NULL. */
 static gs_key own_key;
 
 static mask own_mask(void)
@@ -94,7 +93,7 @@ static mask own_mask(void)
     return m != 0 ? m & ~BIT(SIGKILL) : programs;
 }
 
-/* 0 or an error number. */
+/* pthread_sigmask for a goroutine's mask. Returns 0 or an error number. */
 static int change_own_mask(int how, const sigset_t *set, sigset_t *before)
 {
     mask now = own_mask(), next = now;
@@ -128,7 +127,7 @@ void masks_start(void)
     gs_key_create(&own_key, NULL);
 }
 
-/* A runtime that the child makes looks anew. */
+/* Forgets the program's mask in the child of a fork: a runtime that the child makes finds it anew. */
 void masks_in_child(void)
 {
     atomic_store(&programs_state, 0);
@@ -136,7 +135,7 @@ void masks_in_child(void)
     note_taking(NULL);
 }
 
-/* libgosched asks for the thread's mask before it makes a thread: that is the program's. */
+/* Notes the program's mask when libgosched asks for the thread's, as it does before it makes a thread. */
 static void note_programs_mask(void)
 {
     int none = 0;
@@ -153,7 +152,7 @@ EXPORT int pthread_sigmask(int how, const sigset_t *set, sigset_t *before)
     if (is_within(__builtin_return_address(0), &library)) {
         if (set == NULL && atomic_load_explicit(&programs_state, memory_order_relaxed) == 0)
             note_programs_mask();
-        /* In the child of a fork libgosched gives the thread the program's mask. */
+        /* In the child of a fork libgosched sets the program's mask; the child gets the goroutine's instead. */
         if (set != NULL && how == SIG_SETMASK && mask_for_a_child() != NULL)
             set = mask_for_a_child();
     }
@@ -168,7 +167,7 @@ EXPORT int sigprocmask(int how, const sigset_t *set, sigset_t *before)
     return error == 0 ? 0 : failed(error);
 }
 
-/* Older functions. */
+/* Older functions */
 
 static int change_one(int how, int sig)
 {
@@ -205,7 +204,7 @@ EXPORT __sighandler_t sigset(int sig, __sighandler_t handler)
     return held ? SIG_HOLD : before.sa_handler;
 }
 
-/* These know 32 signals. */
+/* sigblock and sigsetmask know 32 signals. */
 static int change_first(int how, int given)
 {
     sigset_t set = set_of((unsigned)given), before;
@@ -229,8 +228,8 @@ EXPORT int siggetmask(void)
 }
 
 /*
- * raise: a signal that the goroutine doesn't block is taken before the call returns: it calls the handler, or ends the
- * program. The thread lets only that signal through, since others may be pending that must not come now.
+ * raise: a signal that the goroutine doesn't block calls its handler, or ends the program, before raise returns. The
+ * thread lets only this signal through, since others may be pending that must not come now.
  */
 static int raise_now(int sig)
 {
@@ -246,7 +245,7 @@ void begin_taking(struct taking *t, const int *files, struct counts *c)
     t->announced = can_park();
     t->files = files;
     if (t->announced) {
-        gs_entersyscall(); /* from here on the thread is the same */
+        gs_entersyscall(); /* from here on the thread doesn't change */
         if (debug && c != NULL)
             count_handed_off(c);
     }
@@ -264,7 +263,7 @@ void end_taking(struct taking *t)
         gs_exitsyscall(); /* leaves errno as it is */
 }
 
-/* The calls are over that a jump to this place of the stack leaves. */
+/* Ends the calls with handlers that a jump to this place of the stack leaves. */
 static void end_by_jump(uintptr_t to)
 {
     for (struct taking *t = taking_now(); t != NULL && (uintptr_t)t < to; t = taking_now()) {
@@ -295,24 +294,25 @@ ALIAS(gsignal, raise);
 
 /*
  * sigsetjmp saves the thread's mask, and siglongjmp gives it back to the thread. A goroutine's own mask is saved beside
- * the thread's: the kernel's mask is one word of the sixteen that libc keeps for it. SIGKILL's bit says that there is
- * an own mask.
+ * the thread's: the kernel's mask is one word of the sixteen that libc keeps for it. SIGKILL's bit says that an own
+ * mask is saved.
  */
 static unsigned long *saved_own_mask(struct __jmp_buf_tag *env)
 {
     return &env->__saved_mask.__val[sizeof env->__saved_mask / sizeof(unsigned long) - 1];
 }
 
-/* Gives libc's function, which the caller then jumps to. */
+/* Returns libc's function, to which the caller then jumps. */
 __attribute__((used)) static void *save_own_mask(struct __jmp_buf_tag *env, int saves_mask, const void *caller)
 {
     if (saves_mask)
         *saved_own_mask(env) = has_own_mask(caller) ? own_mask() | BIT(SIGKILL) : 0;
-    find_all(); /* the caller may come before our constructor, and what finds libc's functions late has a frame */
+    find_all(); /* the caller may run before our constructor, and early_name has a frame of its own */
     return (void *)real.__sigsetjmp;
 }
 
-/* __sigsetjmp returns twice, so the call must leave no frame of its own. setjmp, where it isn't a macro, saves the mask. */
+/* __sigsetjmp returns twice, so the call must leave no frame of its own. The function setjmp saves the mask, unlike the
+   macro. */
 __asm__(".text\n"
         ".globl setjmp\n"
         ".type setjmp, @function\n"
@@ -346,7 +346,7 @@ __asm__(".text\n"
         "    .cfi_endproc\n"
         ".size __sigsetjmp, . - __sigsetjmp\n");
 
-/* A copy of env for libc's function, where the masks that were saved are not what the thread is to have. */
+/* A copy of env for libc's function, with saved masks replaced where the thread must not get them. */
 static struct __jmp_buf_tag for_thread(const struct __jmp_buf_tag *env, const void *caller)
 {
     struct __jmp_buf_tag copy = *env;
@@ -364,7 +364,7 @@ static struct __jmp_buf_tag for_thread(const struct __jmp_buf_tag *env, const vo
 
 typedef void jump(struct __jmp_buf_tag *env, int value);
 
-/* `to`: libc's function. */
+/* Jumps by `to`, libc's function. */
 static _Noreturn void jump_by(jump *to, struct __jmp_buf_tag *env, int value, const void *caller)
 {
     if (env->__mask_was_saved) {
@@ -376,7 +376,7 @@ static _Noreturn void jump_by(jump *to, struct __jmp_buf_tag *env, int value, co
     __builtin_unreachable();
 }
 
-/* On the part of the goroutine's stack that the jump leaves. */
+/* Called on the part of the goroutine's stack that the jump leaves. */
 __attribute__((noinline)) static _Noreturn void jump_out(jump *to, struct __jmp_buf_tag *env, int value, const void *caller,
                                                          uintptr_t stack)
 {
@@ -384,7 +384,7 @@ __attribute__((noinline)) static _Noreturn void jump_out(jump *to, struct __jmp_
     jump_by(to, env, value, caller);
 }
 
-/* The place of the stack that the jump leads to. libc mangles it. */
+/* The stack pointer that the jump restores, which libc mangles. */
 static uintptr_t stack_of(const struct __jmp_buf_tag *env)
 {
     uintptr_t stack = (uintptr_t)env->__jmpbuf[6];
@@ -393,8 +393,8 @@ static uintptr_t stack_of(const struct __jmp_buf_tag *env)
 }
 
 /*
- * Whether the jump leads out of a handler, and of the call in which it runs. The handler may have a stack of its own, and
- * jump within that.
+ * Whether the jump leads out of a handler and out of the call in which it runs. The handler may have a stack of its
+ * own, and jump within that.
  */
 static bool leaves(const struct taking *t, uintptr_t stack)
 {
@@ -405,8 +405,8 @@ static bool leaves(const struct taking *t, uintptr_t stack)
 }
 
 /*
- * gs_exitsyscall may switch, which must not be on the stack of a handler. So what is to be done before the jump is done
- * below the call that the jump leaves: of the stack from there on nothing is needed any more.
+ * gs_exitsyscall may switch, which must not happen on the stack of a handler. So the work before the jump is done on
+ * the stack below the call that the jump leaves, where nothing is needed any more.
  */
 static _Noreturn void jump_from(jump *to, struct __jmp_buf_tag *env, int value, const void *caller)
 {
@@ -434,8 +434,8 @@ ALIAS(_longjmp, longjmp);
 ALIAS(siglongjmp, longjmp);
 
 /*
- * fork: the child has the mask from the beginning, also while handlers of pthread_atfork run, since a signal may come
- * that early.
+ * fork: the child has the goroutine's mask from the beginning, also while handlers of pthread_atfork run, since a
+ * signal may come that early.
  */
 #define FORKS(result, name, params, args) \
     EXPORT result name params \
@@ -454,12 +454,12 @@ FORKS(int, daemon, (int stays, int open), (stays, open))
 ALIAS(__fork, fork);
 
 /*
- * CPUs. A thread that begins, or a child, inherits those of the thread that starts it, so for the moment of the call the
- * thread itself is not bound. It has to be the calling thread: if the new one let itself go, it could undo what its
- * starter has set for it by then. What is given in the attributes of a thread comes after that, and so wins.
+ * CPUs. A new thread or child inherits the CPUs of the thread that starts it, so the starting thread is unbound for the
+ * moment of the call. The new thread must not unbind itself: it could undo what its starter has set for it by then.
+ * CPUs in a thread's attributes are set later, and so win.
  */
 
-/* As many as Linux can have. Words, as the kernel wants them. */
+/* A set of as many CPUs as Linux can have, in words, as the kernel wants them. */
 struct cpus {
     unsigned long of[8192 / (8 * sizeof(unsigned long))];
 };
@@ -480,19 +480,19 @@ static bool set_cpus(const struct cpus *cpus)
     return set;
 }
 
-/* Whether libgosched has bound the calling thread to a node. An older libgosched doesn't tell. */
+/* Whether libgosched has bound the calling thread to a node. An older libgosched doesn't tell: false. */
 static bool is_bound(void)
 {
     return gs_numa_unbound_cpus && gs_numa_unbound_cpus(0, NULL) > 0;
 }
 
-/* Those that the calling thread may use when it isn't bound. False: it isn't. */
+/* Gets the CPUs that the calling thread may use when not bound. False: it isn't bound. */
 static bool unbound_cpus(struct cpus *cpus)
 {
     return gs_numa_unbound_cpus && gs_numa_unbound_cpus(sizeof *cpus, cpus) > 0;
 }
 
-/* Makes the call while the thread may use these CPUs, if `known`. */
+/* Makes the call while the thread may use the CPUs `given`, if `known`. */
 #define WITH_CPUS(known, given, call) \
     __extension__({ \
         struct cpus had_; \
@@ -510,25 +510,27 @@ static bool unbound_cpus(struct cpus *cpus)
         WITH_CPUS(unbound_cpus(&unbound_), &unbound_, call); \
     })
 
-/* Whether what a goroutine starts would be bound. A runtime of OpenMP starts its threads where the goroutine can't park. */
+/* Whether a thread or child that a goroutine starts would be bound. An OpenMP runtime starts its threads where the
+   goroutine can't park. */
 static bool starts_bound(const void *caller)
 {
     return in_goroutine(caller) && is_bound() && (!is_in_openmp(caller) || !can_park());
 }
 
 /*
- * Makes a call that starts something. The thread must stay the same while it isn't bound, hence KERNEL. gs_entersyscall may
- * move the goroutine to another thread, so whether the goroutine has a mask of its own is for the call to ask.
+ * Makes a call that starts a thread, child or program. The goroutine must stay on the thread while the thread is not
+ * bound, hence KERNEL. gs_entersyscall may move the goroutine to another thread, so only the call itself checks whether
+ * the goroutine has a mask of its own.
  */
 #define STARTS(call) (starts_bound(__builtin_return_address(0)) ? KERNEL(UNBOUND(call)) : (call))
 
 /*
- * exec: the program begins with the thread's mask, so that has to be the goroutine's for the moment before. Handlers may
- * run in this moment. After gs_entersyscall what they call is libc's. It has to be this thread, because its priority,
- * processors and so on are the program's, too.
+ * exec: the program inherits the thread's mask, so the thread has the goroutine's mask for the moment before. Handlers
+ * may run in this moment; after gs_entersyscall they call libc's functions. It has to be this thread, because the
+ * program inherits its priority, processors and so on, too.
  */
 
-/* A write to a closed pipe may have left SIGPIPE pending, which must not end the program now. */
+/* Takes a pending SIGPIPE, left by a write to a closed pipe: it must not end the new program. */
 static void drop_sigpipe(void)
 {
     sigset_t pending, pipe = set_of(BIT(SIGPIPE));
@@ -539,7 +541,7 @@ static void drop_sigpipe(void)
     errno = error;
 }
 
-/* Makes the call while the thread has this mask. */
+/* Makes the call while the thread has the mask `set`. */
 #define WITH_MASK(set, call) \
     __extension__({ \
         sigset_t before_; \
@@ -569,7 +571,8 @@ EXECS(execvpe, (const char *file, char *const argv[], char *const env[]), (file,
 EXECS(fexecve, (int fd, char *const argv[], char *const env[]), (fd, argv, env))
 EXECS(execveat, (int dir, const char *path, char *const argv[], char *const env[], int flags), (dir, path, argv, env, flags))
 
-/* The arguments up to NULL, as an array on the stack: the child of a vfork may call, and a signal handler. */
+/* Defines an exec function that takes its arguments up to NULL. They become an array on the stack, because the child of
+   a vfork or a signal handler may call. */
 #define EXECS_LIST(name, after, as, has_env) \
     EXPORT int name(const char *after, const char *first, ...) \
     { \
@@ -595,9 +598,9 @@ EXECS_LIST(execl, path, execve, false)
 EXECS_LIST(execle, path, execve, true)
 EXECS_LIST(execlp, file, execvpe, false)
 
-/* Programs that libc forks for. */
+/* Programs for which libc forks */
 
-/* The attributes of a child whose mask is the goroutine's, unless the caller gives a mask. */
+/* The attributes of a child that gets the goroutine's mask, unless the caller gives a mask. */
 static posix_spawnattr_t with_own_mask(const posix_spawnattr_t *attr)
 {
     posix_spawnattr_t own;
@@ -618,7 +621,7 @@ static posix_spawnattr_t with_own_mask(const posix_spawnattr_t *attr)
 typedef int spawns(pid_t *pid, const char *file, const posix_spawn_file_actions_t *actions, const posix_spawnattr_t *attr,
                    char *const argv[], char *const env[]);
 
-/* `spawn`: libc's function. */
+/* Spawns by `spawn`, libc's function. */
 static int spawn_by(spawns *spawn, pid_t *pid, const char *file, const posix_spawn_file_actions_t *actions,
                     const posix_spawnattr_t *attr, char *const argv[], char *const env[], const void *caller)
 {
@@ -647,7 +650,7 @@ sigset_t callers_mask(void)
     return set;
 }
 
-/* What a program begins with that another thread starts for the caller. */
+/* What a program inherits that another thread starts for the caller. */
 struct origin {
     sigset_t set;
     struct cpus cpus;
@@ -660,7 +663,7 @@ static void note_origin(struct origin *o)
     o->knows_cpus = unbound_cpus(&o->cpus) || get_cpus(&o->cpus);
 }
 
-/* On another thread. Handlers may run there meanwhile, which on a goroutine's stack must not. */
+/* system on another thread. Handlers may run there, which they must not on a goroutine's stack. */
 static int system_there(const char *command, const struct origin *o)
 {
     return WITH_CPUS(o->knows_cpus, &o->cpus, WITH_MASK(&o->set, real.system(command)));
@@ -691,12 +694,12 @@ EXPORT FILE *popen(const char *command, const char *type)
     return ELSEWHERE(popen_there, (command, type, &origin));
 }
 
-/* Waits for the command, which may wait for a goroutine that is pinned to the caller's thread. */
+/* Waits for the command, which may wait for a goroutine pinned to the caller's thread. */
 WAITS_ELSEWHERE(int, pclose, (FILE *f), (f))
 
 /*
- * Threads. A thread that a goroutine makes begins with the goroutine's mask. pthread_create knows a thread of libgosched
- * by the function with which the thread begins: that function is in libgosched.
+ * Threads. A thread that a goroutine makes begins with the goroutine's mask. pthread_create tells a thread of
+ * libgosched by its start function, which is in libgosched.
  */
 struct beginning {
     void *(*f)(void *);

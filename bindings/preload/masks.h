@@ -6,20 +6,20 @@
 #include "calls.h"
 
 /*
- * A call in which handlers run on a thread of libgosched. A handler may leave the call by a jump, which then does what the
- * call would have done at its end.
+ * A call in which handlers run on a thread of libgosched. A handler may leave the call by a jump; the jump then does
+ * the work of the call's end.
  */
 struct taking {
-    struct taking *outer; /* in whose handler this call was made */
-    sigset_t mask;        /* the thread's before, if libgosched has made it */
+    struct taking *outer; /* the call in whose handler this call was made */
+    sigset_t mask;        /* the thread's mask before, if libgosched has made the thread */
     bool librarys, announced;
-    const int *files;     /* two to be closed after a jump, or NULL; -1: none */
+    const int *files;     /* two files to close after a jump, or NULL; -1: none */
 };
 void begin_taking(struct taking *t, const int *files, struct counts *c);
 void end_taking(struct taking *t);
-/* Before a goroutine ends in a handler that such a call runs. On an alternate stack it does nothing. */
+/* Ends all such calls before a goroutine ends in a handler of one. Does nothing on an alternate stack. */
 void end_all_taking(void);
-/* As KERNEL, of such a call; not counted if `c` is NULL. */
+/* KERNEL for such a call; not counted if `c` is NULL. */
 #define TAKING_SIGNALS(call, files, c) \
     __extension__({ \
         struct taking taking_; \
@@ -33,7 +33,7 @@ bool is_librarys_thread(void);
 /* The mask that the calling goroutine sees. */
 sigset_t callers_mask(void);
 
-/* Gives the calling goroutine another mask, and returns the one it had. NULL: as at its start. */
+/* Gives the calling goroutine another mask, and returns its mask so far. NULL: the mask of a new goroutine. */
 void *exchange_mask(void *given);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * The kernel's table of files. select reads no more bits of a set than the table is long, whatever it is asked for, and
- * fails with EBADF if one of these bits is that of a file which isn't open.
+ * The kernel's table of files. select reads no more bits of a set than the table has entries, whatever its first
+ * argument, and fails with EBADF if one of these bits is set for a file which isn't open.
  */
 #include "numbers.h"
 
@@ -18,7 +18,7 @@ void note_closed(int fd)
 
 int table_size(void)
 {
-    char text[1024], *at = NULL; /* the line is one of the first */
+    char text[1024], *at = NULL; /* the line is among the first */
     int before = errno, fd = real.open64("/proc/thread-self/status", O_RDONLY | O_CLOEXEC, 0L);
     ssize_t n = fd >= 0 ? real.read(fd, text, sizeof text - 1) : -1;
     if (fd >= 0)
@@ -31,7 +31,7 @@ int table_size(void)
     return at != NULL ? atoi(at + strlen("\nFDSize:")) : -1;
 }
 
-/* The number from which on libgosched keeps its own files. */
+/* The first number of libgosched's own files. */
 enum { FIRST_OF_LIBRARY = 512 };
 
 static int table_at_start = SMALLEST_TABLE;
@@ -43,8 +43,8 @@ void numbers_start(void)
         table_at_start = size;
 }
 
-/* Whether a number is that of an open file which isn't libgosched's: those are epoll instances and eventfds, which have no
- * type. */
+/* Whether the number is that of an open file which isn't libgosched's. libgosched's are epoll instances and eventfds,
+ * which have no type. */
 static bool is_programs_file(int fd)
 {
     struct stat st;

@@ -3,7 +3,7 @@
 
 #include "calls.h"
 
-/* As fcntl.h's __OPEN_NEEDS_MODE: O_DIRECTORY is a part of __O_TMPFILE. */
+/* Whether a mode is given, as fcntl.h's __OPEN_NEEDS_MODE. O_DIRECTORY is a part of __O_TMPFILE. */
 static bool needs_mode(int flags)
 {
     return (flags & O_CREAT) || (flags & __O_TMPFILE) == __O_TMPFILE;
@@ -53,7 +53,7 @@ EXPORT int openat64(int dir, const char *path, int flags, ...)
 }
 ALIAS(openat, openat64);
 
-/* With FORTIFY_SOURCE, where no mode is given. */
+/* FORTIFY_SOURCE calls these where no mode is given. */
 EXPORT int __open64_2(const char *path, int flags)
 {
     COUNTED(open);

@@ -5,7 +5,7 @@
 
 #include "base.h"
 
-/* Whether opening waits for the other end of a FIFO, which may be opened by a goroutine that is pinned to the same thread. */
+/* Whether opening waits for the other end of a FIFO, which a goroutine pinned to the same thread may open. */
 bool is_fifo(int dir, const char *path, int flags);
 
 #endif

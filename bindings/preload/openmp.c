@@ -1,11 +1,11 @@
 /*
- * OpenMP: the runtimes of GCC (libgomp) and of LLVM (libomp). A runtime keeps in variables of the thread which team the thread
- * is in, and waits within itself. Two goroutines of one thread can't both be in a region, and a region that waits for a
- * goroutine must not keep the goroutine's thread.
+ * OpenMP: the runtimes of GCC (libgomp) and of LLVM (libomp). A runtime keeps a thread's team in variables of the
+ * thread, and waits within its own code. So two goroutines of one thread can't both be in a region, and a region that
+ * waits for a goroutine must not keep the goroutine's thread.
  *
- *   - A region that a goroutine starts is run by another thread, and the goroutine parks. In the region functions are libc's.
- *   - Outside of regions a goroutine can't park between the beginning and the end of a loop, of sections or of a task.
- *   - critical is a mutex of goroutines and threads. Where a lock isn't free, another thread waits for it.
+ * - A region that a goroutine starts runs on another thread, and the goroutine parks. In the region all functions are
+ *   libc's. - Outside of regions a goroutine can't park between the beginning and the end of a loop, of sections or of
+ *   a task. - critical is a mutex of goroutines and threads. For a lock that isn't free, another thread waits.
  */
 #include "calls.h"
 #include "keys.h"
@@ -16,7 +16,8 @@
 
 #include <dlfcn.h>
 
-/* The functions of a runtime. After the functions of the first list a goroutine can't park until another call: see `keep`. */
+/* The functions of a runtime. After a function of the first list a goroutine can't park until a call of the second: see
+   `keep`. */
 #define BEGINNINGS(X) \
     X(GOMP_loop_start) X(GOMP_loop_static_start) X(GOMP_loop_dynamic_start) X(GOMP_loop_guided_start) \
     X(GOMP_loop_runtime_start) X(GOMP_loop_nonmonotonic_dynamic_start) X(GOMP_loop_nonmonotonic_guided_start) \
@@ -56,12 +57,12 @@ enum function { BEGINNINGS(X) FORKS(X) OTHERS(X) FUNCTIONS };
 static const char *const names[] = {BEGINNINGS(X) FORKS(X) OTHERS(X)};
 #undef X
 
-/* Which runtime a library or program uses: several copies may be loaded, each by another library. */
+/* Which runtime a library or program uses: several copies may be loaded, each by another library */
 
 struct user {
     struct user *next;
     struct range code_and_data;
-    void *library; /* what dlopen has given, or NULL */
+    void *library; /* dlopen's value, or NULL */
     void *_Atomic functions[FUNCTIONS];
 };
 static struct user *_Atomic users;
@@ -79,7 +80,7 @@ static _Noreturn void die(const char *format, ...)
     abort();
 }
 
-/* The user that the address belongs to: of a function, of data, or that a call returns to. */
+/* The user to which the address belongs: that of a function, of data, or a return address. */
 static struct user *user_of(const void *address)
 {
     struct user *u = atomic_load_explicit(&users, memory_order_acquire), *first = u;
@@ -91,9 +92,9 @@ static struct user *user_of(const void *address)
     dl_iterate_phdr(find_user, &s);
     if ((u = calloc(1, sizeof *u)) == NULL)
         die("no memory");
-    /* Not of a library: code that was made at run time, in a page of its own. */
+    /* In no library: code made at run time, in a page of its own. */
     u->code_and_data = s.found ? s.range : (struct range){(uintptr_t)address & -(uintptr_t)4096, 4096};
-    u->library = s.found && s.name[0] != 0 ? dlopen(s.name, RTLD_LAZY | RTLD_NOLOAD) : NULL; /* stays where it is from now on */
+    u->library = s.found && s.name[0] != 0 ? dlopen(s.name, RTLD_LAZY | RTLD_NOLOAD) : NULL; /* stays loaded now */
     u->next = first;
     while (!atomic_compare_exchange_weak(&users, &u->next, u))
         ;
@@ -101,7 +102,7 @@ static struct user *user_of(const void *address)
     return u;
 }
 
-/* The function that the user would call without this library, as the dynamic linker finds it; or NULL. */
+/* The function that the user would call without this library, as the dynamic linker finds it, or NULL. */
 static void *look_up(struct user *u, enum function no)
 {
     void *f = atomic_load_explicit(&u->functions[no], memory_order_relaxed);
@@ -116,7 +117,8 @@ static void *look_up(struct user *u, enum function no)
     return f;
 }
 
-/* As look_up. The address may be that of the caller's caller, if the call was the caller's last: then any user's will do. */
+/* look_up for the user at an address. After a caller's last call the address is its own caller's, where any user's
+   function will do. */
 static void *function_of(const void *address, enum function no)
 {
     void *f = look_up(user_of(address), no);
@@ -128,7 +130,8 @@ static void *function_of(const void *address, enum function no)
 }
 #define CALL(type, address, name) ((type)function_of(address, NO_##name))
 
-/* Numbers and pointers are passed in the same way, whatever their types, and a function takes what it has parameters for. */
+/* Numbers and pointers are passed the same way, whatever their types, and a function ignores arguments beyond its
+   parameters. */
 typedef long any(long, long, long, long, long, long, long, long, long, long, long, long);
 struct arguments {
     long of[12];
@@ -143,7 +146,7 @@ static long call_any(void *f, const struct arguments *a)
 
 /* Regions */
 
-/* What a runtime keeps for a thread, and a region begins with. */
+/* A thread's settings in a runtime, which a region inherits. */
 struct settings {
     int threads, dynamic, levels, device, kind, chunk;
 };
@@ -203,7 +206,7 @@ static void set_arithmetic(const struct arithmetic *a)
     __asm__ volatile("fldenv %0\n ldmxcsr %1" : : "m"(a->x87), "m"(a->sse));
 }
 
-/* The clauses of a region, which a compiler for libomp passes in calls of their own before it. */
+/* The clauses of a region. A compiler for libomp passes them in calls of their own before the region. */
 struct clauses {
     bool threads, bind, teams, bounds;
     int n_threads, how_bound, n_teams, limit, lower, upper;
@@ -231,7 +234,7 @@ static void pass_clauses(struct user *u, const struct clauses *c, void *place)
         call_any(look_up(u, NO___kmpc_push_num_teams_51), &ARGUMENTS((long)place, thread, c->lower, c->upper, c->limit));
 }
 
-/* What the library keeps for a goroutine. */
+/* This library's values for a goroutine. */
 struct own_values {
     void *of_keys, *mask;
 };
@@ -247,8 +250,8 @@ struct region {
     void *f;
     const struct arguments *args;
     struct clauses clauses;
-    void *place; /* of the clauses */
-    /* What is the thread's or the goroutine's, and the region must find: */
+    void *place; /* where the clauses are */
+    /* The thread's or the goroutine's state that the region needs: */
     struct settings settings;
     struct arithmetic arithmetic;
     locale_t locale;
@@ -278,7 +281,7 @@ static void *run_region(void *arg)
     return NULL;
 }
 
-/* By another thread. */
+/* Runs a region on another thread. */
 static long run_elsewhere(struct region r, struct counts *c)
 {
     r.settings = get_settings(r.user);
@@ -294,7 +297,7 @@ static long run_elsewhere(struct region r, struct counts *c)
     return r.result;
 }
 
-/* `code` is in the code of the user. */
+/* Defines a function that starts a region. `code` is an address in the user's code. */
 #define REGION(result, name, params, list, code) \
     EXPORT result name params \
     { \
@@ -329,7 +332,7 @@ LOOP_OF_RUNTIME(GOMP_parallel_loop_runtime)
 LOOP_OF_RUNTIME(GOMP_parallel_loop_nonmonotonic_runtime)
 LOOP_OF_RUNTIME(GOMP_parallel_loop_maybe_nonmonotonic_runtime)
 
-/* libomp's have a pointer to each variable of the region as further arguments. */
+/* libomp's functions take a pointer to each variable of the region as further arguments. */
 typedef void forks(void *place, int n, void *f, ...);
 enum { MOST_VARIABLES = 256 };
 
@@ -399,7 +402,7 @@ EXPORT void __kmpc_fork_call_if(void *place, int n, void *code, int condition, v
         call_any(f, &all);
 }
 
-/* NULL: the clause is not for a region that goes elsewhere, or there is no memory. */
+/* The goroutine's struct clauses. NULL: the clause is not for a region that runs elsewhere, or there is no memory. */
 static struct clauses *clauses_of(const void *caller)
 {
     if (!on_goroutine(caller) || !can_park())
@@ -429,10 +432,10 @@ CLAUSE(__kmpc_push_num_teams, (void *place, int thread, int n, int limit), ((lon
 CLAUSE(__kmpc_push_num_teams_51, (void *place, int thread, int lower, int upper, int limit),
     ((long)place, thread, lower, upper, limit), (c->bounds = true, c->lower = lower, c->upper = upper, c->limit = limit))
 
-/* Outside of regions: what a runtime keeps for the thread from one call to another. */
+/* Outside of regions: a thread's state in a runtime from one call to the next */
 
-static __thread unsigned depth_of_thread;   /* how many such beginnings a goroutine has on the thread */
-static __thread struct user *last_of_thread; /* whose the last beginning was */
+static __thread unsigned depth_of_thread;   /* beginnings without an end of a goroutine on the thread */
+static __thread struct user *last_of_thread; /* the user that made the last beginning */
 
 EACH_CALL static unsigned *depth(void)
 {
@@ -444,7 +447,7 @@ EACH_CALL static struct user **last_user(void)
     return &last_of_thread;
 }
 
-/* From here on the goroutine keeps its thread to itself, and can't park. Others have its P meanwhile. */
+/* Keeps the thread for the goroutine, which can't park from here on. Others have its P meanwhile. */
 static void keep(const void *caller)
 {
     if (*depth() == 0) {
@@ -455,14 +458,14 @@ static void keep(const void *caller)
     ++*depth();
 }
 
-/* Of an end without a beginning: a region, or gs_blocking, keeps the thread anyway. */
+/* Ends the keeping. An end without a beginning does nothing: a region, or gs_blocking, keeps the thread anyway. */
 static void end_of_keeping(void)
 {
     if (*depth() > 0 && --*depth() == 0)
         gs_exitsyscall(); /* leaves errno as it is */
 }
 
-/* `third` is the third argument. */
+/* The function for a call that the code below passes on. `third` is the third argument. */
 __attribute__((used)) static void *where_openmp_goes(enum function no, const void *caller, const void *third)
 {
     switch (no) {
@@ -478,7 +481,7 @@ __attribute__((used)) static void *where_openmp_goes(enum function no, const voi
     return f;
 }
 
-/* The arguments go on as they are: some are on the stack. */
+/* Passes the arguments on as they are: some are on the stack. */
 __asm__(".text\n"
         ".type enter_openmp, @function\n"
         "enter_openmp:\n"
@@ -522,7 +525,7 @@ BEGINNINGS(X)
 FORKS(X)
 #undef X
 
-/* An end may be its function's last call, so the return address doesn't tell whose it is. */
+/* The end may be the last call of its function: then the return address doesn't tell the user. */
 static void *end_function(const void *caller, enum function no)
 {
     struct user *u = *last_user();
@@ -556,7 +559,7 @@ EXPORT void *GOMP_single_copy_start(void)
     keep(caller);
     *last_user() = user_of(caller);
     void *copied = start();
-    if (copied != NULL) /* another thread of the team does it */
+    if (copied != NULL) /* another thread of the team copies */
         end_of_keeping();
     return copied;
 }
@@ -576,7 +579,8 @@ NEXT(__kmpc_dispatch_next_4u)
 NEXT(__kmpc_dispatch_next_8)
 NEXT(__kmpc_dispatch_next_8u)
 
-/* Outside of regions the call itself runs the task. `address` is in the code or data of the user. */
+/* Defines a function for a task, which outside of regions runs within the call. `address` is in the user's code or
+   data. */
 #define TASK(result, name, params, args, address) \
     EXPORT result name params \
     { \
@@ -609,8 +613,8 @@ TASK(void, __kmpc_taskloop_5, (void *place, int thread, void *task, int conditio
 /* Locks */
 
 /*
- * critical, for whoever is in it: goroutines, and threads of a team. The place for the name's lock is 0 at first. libgomp's has
- * the size of a pointer, libomp's is larger.
+ * critical, for goroutines and threads of a team. The place for a name's lock is 0 at first. In libgomp it has the size
+ * of a pointer, in libomp it is larger.
  */
 static pthread_mutex_t unnamed = PTHREAD_MUTEX_INITIALIZER;
 
@@ -666,7 +670,8 @@ EXPORT void __kmpc_end_critical(void *place, int thread, void *name)
     pthread_mutex_unlock(named(name));
 }
 
-/* A lock has no owner: another thread may take it. The names with _ are Fortran's. */
+/* Defines a function that takes a lock. The lock has no owner, so another thread may take it. Names with a final _ are
+   Fortran's. */
 #define LOCK(name, test) \
     EXPORT void name(void *lock) \
     { \

@@ -4,7 +4,7 @@
 
 /* Sleeping */
 
-/* 0 or an error number. */
+/* clock_nanosleep for a goroutine. Returns 0 or an error number. */
 static int sleep_on(clockid_t clock, int flags, const struct timespec *t, struct timespec *left, struct counts *c)
 {
 #define counts (*c)
@@ -29,7 +29,7 @@ static int sleep_on(clockid_t clock, int flags, const struct timespec *t, struct
             *left = time_left(deadline);
         return error;
     }
-    /* The clock may be set meanwhile. */
+    /* In a loop, because the clock may be set meanwhile. */
     for (;;) {
         struct timespec now;
         clock_gettime(CLOCK_REALTIME, &now);
@@ -91,8 +91,8 @@ EXPORT int thrd_sleep(const struct timespec *t, struct timespec *left)
 }
 
 /*
- * A goroutine that gives way in a loop waits for another, which may be pinned to the same thread, or for a thread, to
- * which the kernel may give the processor.
+ * Gives way, for a goroutine that does so in a loop. It waits for another goroutine, which may be pinned to the same
+ * thread, or for a thread, to which the kernel may give the processor.
  */
 static void give_way(struct counts *c)
 {
@@ -126,8 +126,8 @@ EXPORT void thrd_yield(void)
 /* Children */
 
 /*
- * Waits until a child that has not ended may have ended. HOW_KERNEL: only the kernel can wait, because the child is
- * not named by its number, or the caller also wants to know when it stops.
+ * Waits until a child that is running may have ended. HOW_KERNEL: only the kernel can wait, because the child is not
+ * named by its number, or the caller also wants to know when it stops.
  */
 static enum how wait_for_child(pid_t pid, struct counts *c)
 {
@@ -149,7 +149,7 @@ static pid_t do_wait4(pid_t pid, int *status, int options, struct rusage *usage,
 {
 #define counts (*c)
     int before = errno;
-    /* By number and for the end alone: see wait_for_child. */
+    /* The child is named by number, and only its end is waited for: see wait_for_child. */
     while (pid > 0 && !(options & ~__WALL)) {
         pid_t r = real.wait4(pid, status, options | WNOHANG, usage);
         if (r != 0) {
@@ -212,8 +212,8 @@ EXPORT int waitid(idtype_t type, id_t id, siginfo_t *info, int options)
 }
 
 /*
- * The child of a vfork runs in its parent's memory, on the parent's stack, and would look like the goroutine to
- * libgosched. So in a goroutine vfork is a fork. The call must leave no frame of its own, because the child returns
+ * The child of a vfork runs in its parent's memory, on the parent's stack, so libgosched would take it for the
+ * goroutine. So in a goroutine vfork is a fork. The call must leave no frame of its own, because the child returns
  * first.
  */
 __attribute__((used)) static void *what_vfork_is(const void *caller)
@@ -238,7 +238,7 @@ __asm__(".text\n"
         ".globl __vfork\n"
         ".set __vfork, vfork\n");
 
-/* Names: on a thread's own stack, which is deep enough for whatever /etc/nsswitch.conf names. */
+/* Names: looked up on a thread's own stack, which is deep enough for any module of /etc/nsswitch.conf */
 
 struct lookup {
     const char *node, *service;
@@ -262,7 +262,7 @@ EXPORT int getaddrinfo(const char *node, const char *service, const struct addri
     COUNTED(getaddrinfo);
     if (!TAKEN || !can_park())
         return real.getaddrinfo(node, service, hints, res);
-    /* An address, and a service that is a number, need no file and no server. */
+    /* A numeric address and service need no file and no server. */
     struct addrinfo numeric = hints ? *hints : (struct addrinfo){.ai_flags = AI_V4MAPPED | AI_ADDRCONFIG};
     bool number = service == NULL || (service[0] != 0 && strspn(service, "0123456789") == strlen(service));
     if (number && !(numeric.ai_flags & AI_CANONNAME)) {
@@ -281,8 +281,8 @@ EXPORT int getaddrinfo(const char *node, const char *service, const struct addri
 }
 
 /*
- * These functions report errors in h_errno, which is the thread's, so h_errno goes along. `asks`: whether the call needs
- * a file or a server.
+ * These functions report errors in the thread's h_errno, which is copied to the caller's thread. `asks`: whether the
+ * call needs a file or a server.
  */
 #define ON_THREADS_STACK(result, none, name, asks, params, args, fields, values) \
     struct name##_call { \
@@ -346,12 +346,11 @@ EXPORT int getaddrinfo_a(int mode, struct gaicb *list[], int n, struct sigevent 
 
 WAITS_ELSEWHERE(int, gai_suspend, (const struct gaicb *const list[], int n, const struct timespec *t), (list, n, t))
 
-/* Signals and messages: the kernel waits, on another thread. */
+/* Signals and messages: the kernel waits, on another thread */
 
 /*
- * Takes a signal that is pending already. A signal may be pending for the caller's thread alone (raise, SIGPIPE of a
- * write), so the thread that waits for the caller would not see that signal. 0: none is pending, or the arguments are
- * wrong.
+ * Takes a signal that is already pending. A signal pending for the caller's thread alone (from raise, or SIGPIPE of a
+ * write) would be invisible to the thread that waits for the caller. 0: none is pending, or the arguments are wrong.
  */
 static int pending_here(const sigset_t *set, siginfo_t *info)
 {

@@ -1,6 +1,5 @@
 /*
- * Of each part that needs it: what start.c calls before the program begins, and in the child of a fork, which has no
- * goroutines.
+ * What start.c calls in the parts: before the program begins, and in the child of a fork, which has no goroutines.
  */
 
 #ifndef GOSCHED_PRELOAD_PARTS_H

@@ -14,11 +14,11 @@ static _Noreturn void die(const char *name);
     va_end(list_)
 
 /*
- * Until a function has been found its pointer is early_name, which looks for all functions. Calls may come that
- * early: from the constructor of another library, for instance, before ours has run. While functions are looked for,
- * dlsym may itself call one of them: it allocates, and a malloc that the program brings (jemalloc in redis-server)
- * makes a key, locks a mutex or opens a file. Then raw_name does the work. A reference to libc's name would not do:
- * even with a version it finds the function that this library exports.
+ * A function's pointer is first early_name, which looks up all functions. It is called, for instance, by another
+ * library's constructor that runs before ours. During the lookup dlsym may itself call one of the functions: it
+ * allocates, and the program's malloc (jemalloc in redis-server) makes a key, locks a mutex or opens a file. Then
+ * raw_name does the work. A reference to libc's name would not do: even with a version it finds the function that this
+ * library exports.
  */
 static struct {
     int (*pthread_key_create)(pthread_key_t *, void (*)(void *));
@@ -117,7 +117,7 @@ void *defined_in(const struct dl_phdr_info *object, const char *name)
             dyn = (const void *)(object->dlpi_addr + object->dlpi_phdr[i].p_vaddr);
     for (; dyn != NULL && dyn->d_tag != DT_NULL; dyn++) {
         uintptr_t at = dyn->d_un.d_ptr;
-        if (at < object->dlpi_addr) /* the kernel's object, which the dynamic linker leaves as it is */
+        if (at < object->dlpi_addr) /* the kernel's object: the dynamic linker has not relocated its addresses */
             at += object->dlpi_addr;
         switch (dyn->d_tag) {
         case DT_SYMTAB: symbols = (const void *)at; break;
@@ -144,7 +144,7 @@ void *defined_in(const struct dl_phdr_info *object, const char *name)
     }
 }
 
-/* Looks into libc, and into libpthread where that is a library of its own. */
+/* Searches libc, and libpthread where that is a library of its own. */
 static int find_raw(struct dl_phdr_info *object, size_t size, void *arg)
 {
     const char *file = strrchr(object->dlpi_name, '/');
@@ -168,7 +168,7 @@ static int find_raw(struct dl_phdr_info *object, size_t size, void *arg)
     return 0;
 }
 
-/* Whether glibc is too old to have the function. */
+/* Whether the function may be missing because glibc is too old. */
 static bool is_newer_than_libc(const char *name)
 {
     int minor = atoi(gnu_get_libc_version() + strlen("2."));
@@ -177,12 +177,12 @@ static bool is_newer_than_libc(const char *name)
     return strcmp(name, "epoll_pwait2") == 0 && minor < 35;
 }
 
-/* Of a name that isn't there, dlsym allocates. A malloc of the program's may be at work just now, and wait for itself. */
+/* For a missing name dlsym allocates. The program's malloc may be in use just then, and wait for itself. */
 static void find(const char *name, void **at)
 {
     if (is_newer_than_libc(name))
         return;
-    /* Without a version dlsym may give the condition variables of 2002, which are something else. */
+    /* Without a version dlsym may find the condition variables of 2002, which have another layout. */
     bool is_old = strncmp(name, "pthread_cond_", 13) == 0 && strcmp(name, "pthread_cond_clockwait") != 0;
     void *f = is_old ? dlvsym(RTLD_NEXT, name, "GLIBC_2.3.2") : dlsym(RTLD_NEXT, name);
     if (f != NULL)

@@ -1,4 +1,4 @@
-/* The functions that would be called without this library: libc's, mostly. */
+/* The functions that would be called without this library: mostly libc's. */
 
 #ifndef GOSCHED_PRELOAD_REAL_H
 #define GOSCHED_PRELOAD_REAL_H
@@ -52,7 +52,7 @@ struct real {
 extern struct real real;
 /* Finds libc's functions, if they haven't been found yet. */
 void find_all(void);
-/* The default version of a function that an object defines, or NULL. Uses no dlsym, and so no malloc. */
+/* The default version of a function that an object defines, or NULL. Calls no dlsym, and so no malloc. */
 void *defined_in(const struct dl_phdr_info *object, const char *name);
 
 #endif

@@ -1,11 +1,11 @@
 /*
- * poll, select, epoll_wait and sigsuspend. The first call doesn't wait, and also checks the arguments. Then gs_poll_fd
- * waits: for one file directly, for several files by an epoll instance that is made for the call. Then another call that
- * doesn't wait gives the result.
+ * poll, select, epoll_wait and sigsuspend. A first call without waiting also checks the arguments. Then gs_poll_fd
+ * waits: for one file directly, for several files through an epoll instance made for the call. A second call without
+ * waiting gives the result.
  *
- * With a signal mask the wait is for signals too. On a thread of libgosched, which blocks all signals, a signal to the
- * process that the mask lets through stays pending until a thread takes it: a signalfd in the epoll instance tells of
- * it, and the call that doesn't wait takes it. On other threads, where signals are meant to arrive, the kernel waits.
+ * With a signal mask the wait is for signals too. A thread of libgosched blocks all signals, so a signal to the process
+ * that the mask lets through stays pending until a thread takes it. There a signalfd in the epoll instance reports the
+ * signal, and the call without waiting takes it. On other threads, where signals are meant to arrive, the kernel waits.
  */
 #include "files.h"
 #include "masks.h"
@@ -15,34 +15,34 @@
 #include <sys/signalfd.h>
 
 /*
- * An instance may say this number of times that something has happened when nothing has. After that the kernel waits:
- * on another thread, since the end of the wait may be up to a goroutine that is pinned to the caller's; with a signal
- * mask on the caller's, which is where handlers run.
+ * The number of false alarms that an instance may give. After that the kernel waits: with a signal mask on the caller's
+ * thread, where handlers run; else on another thread, since a goroutine pinned to the caller's may have to end the
+ * wait.
  */
 enum { IN_VAIN = 16 };
 
 /*
- * A call that doesn't wait, with a signal mask: EINTR is that of a handler, which has run. What a handler calls is libc's
- * after gs_entersyscall.
+ * Calls without waiting, with a signal mask. EINTR is that of a handler, which has run. A handler calls libc's
+ * functions, after gs_entersyscall.
  */
 #define LOOK_WITH_MASK(s, call) TAKING_SIGNALS(call, (s)->own, NULL)
 
 struct several {
     struct counts *tally;
-    const sigset_t *mask; /* of a wait for signals too, else NULL */
+    const sigset_t *mask; /* for a wait for signals too, else NULL */
     int (*look)(struct several *s); /* the call without waiting */
     int (*add)(struct several *s, int epoll); /* adds the files to an instance: 0, or an error number */
-    int one, events; /* the file, if there is only one: else -1 */
-    bool none; /* there is no file */
+    int one, events; /* `one`: the only file, or -1 */
+    bool none; /* there are no files */
     gs_deadline deadline;
-    int own[2]; /* made for the wait, -1 while there are none: the epoll instance, the signalfd */
-    /* Of poll: */
+    int own[2]; /* made for the wait, or -1: the epoll instance, the signalfd */
+    /* For poll: */
     struct pollfd *fds, *only; /* `only`: the entry of `one` */
     nfds_t n;
-    /* Of select: */
+    /* For select: */
     int max;
     fd_set *in[3], *asked[3];
-    /* Of epoll_pwait: */
+    /* For epoll_pwait: */
     int instance, room;
     struct epoll_event *ready;
 };
@@ -50,8 +50,8 @@ struct several {
 static const struct timespec no_time = {0, 0};
 
 /*
- * A signalfd that tells of the signals which the mask lets through, or -1. Without those that the kernel and the library
- * send to a thread: they may stay pending for the thread that looks.
+ * A signalfd for the signals that the mask lets through, or -1. It leaves out signals that the kernel and the library
+ * send to a thread: these may stay pending for the thread that looks.
  */
 static int signals_let_through(const sigset_t *mask)
 {
@@ -63,10 +63,10 @@ static int signals_let_through(const sigset_t *mask)
     return signalfd(-1, &through, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-/* Of `wait_several` and its callers: the caller has to make the call as it is. errno is as it was before then. */
+/* A value of `wait_several` and its callers: the caller has to make the call as it is. errno is as before. */
 enum { WAITED_IN_KERNEL = -2 };
 
-/* The signals are one more file. */
+/* Adds the signalfd as one more file. */
 static void expect_signals(struct several *s)
 {
     s->none = false;
@@ -74,7 +74,7 @@ static void expect_signals(struct several *s)
     s->only = NULL;
 }
 
-/* What poll returns if its only file has these events. */
+/* poll's value and results if its only file has these events. */
 static int poll_has_found(struct pollfd *only, int events)
 {
     only->revents = (short)(events & (only->events | POLLERR | POLLHUP | POLLNVAL));
@@ -82,8 +82,8 @@ static int poll_has_found(struct pollfd *only, int events)
 }
 
 /*
- * A file may be in the list several times, with other events each time. EPERM is that of disk files: they can be read
- * and written at any time, which `look` has found if it was asked for, and have no other events.
+ * Adds a file, which may be in the list several times with different events. EPERM comes from disk files: these can be
+ * read and written at any time, as `look` has found if that was asked, and have no other events.
  */
 static int add_file(int epoll, int fd, uint32_t events)
 {
@@ -93,7 +93,7 @@ static int add_file(int epoll, int fd, uint32_t events)
     return errno;
 }
 
-/* Nothing was found by `look`, or there is only one file and nothing was looked for yet. */
+/* Waits, after `look` has found nothing, or without a look if there is only one file. */
 static int wait_several(struct several *s)
 {
     if (!can_park())
@@ -129,7 +129,7 @@ static int wait_several(struct several *s)
             error = wait_for_file(&f, POLLIN, s->deadline, NULL);
         }
         if (error == ETIMEDOUT) {
-            r = s->look(s); /* it may have happened in time */
+            r = s->look(s); /* the event may have come just before the deadline */
             break;
         }
         if (error == ECANCELED) {
@@ -137,7 +137,7 @@ static int wait_several(struct several *s)
             r = -1;
             break;
         }
-        if (error != 0 && error != EBADF) { /* `look` tells of a closed file */
+        if (error != 0 && error != EBADF) { /* `look` reports a closed file */
             r = WAITED_IN_KERNEL;
             break;
         }
@@ -156,7 +156,7 @@ static int wait_several(struct several *s)
     return r;
 }
 
-/* What is left of the time, in the form that the kernel's call wants. */
+/* The time left, in the form that the kernel's call wants. */
 static int ms_left(gs_deadline deadline)
 {
     if (deadline == GS_FOREVER)
@@ -194,8 +194,8 @@ static int add_poll(struct several *s, int epoll)
 }
 
 /*
- * Whether what is given is in the frame of the caller's caller or near it, as the array of a function that waits for one
- * file mostly is, and the sets of a function that calls select. Then it can be read without asking the kernel first.
+ * Whether an argument is in or near the frame of the caller's caller, as poll's array and select's sets mostly are.
+ * Then it can be read without asking the kernel first.
  */
 static bool is_near(const void *given, const char *frame)
 {
@@ -208,7 +208,7 @@ static int do_poll(struct pollfd *fds, nfds_t n, gs_deadline deadline, const sig
                         .deadline = deadline, .fds = fds, .n = n};
     int before = errno, r = 0;
     if (n != 1 || !is_near(fds, __builtin_frame_address(0)) || fds[0].fd < 0 || mask != NULL)
-        r = look_poll(&s); /* which checks the array before it is read */
+        r = look_poll(&s); /* the look checks the array before it is read */
     if (r != 0)
         return r;
     nfds_t files = 0;
@@ -255,7 +255,7 @@ EXPORT int __poll_chk(struct pollfd *fds, nfds_t n, int ms, size_t room)
     return r == WAITED_IN_KERNEL ? ELSEWHERE(real.poll, (fds, n, ms_left(deadline))) : r;
 }
 
-/* Whether the kernel waits whatever the files are: see the top, and a time that isn't one. */
+/* Whether the kernel waits whatever the files: for signals on other threads (see the top), or given an invalid time. */
 static bool is_for_kernel(const struct timespec *t, const sigset_t *mask)
 {
     return (mask != NULL && !is_librarys_thread()) || (t != NULL && !is_time(t));
@@ -332,7 +332,7 @@ static int add_select(struct several *s, int epoll)
     return 0;
 }
 
-/* After a select that has failed: with how many bits it has to be tried again. 0: it has failed for good. */
+/* After a failed select: the number of bits to try again with. 0: it has failed for good. */
 static int narrower(int n)
 {
     if (errno != EBADF || n <= SMALLEST_TABLE || !gs_self)
@@ -341,7 +341,7 @@ static int narrower(int n)
     return size < n ? size : 0;
 }
 
-/* libc's functions, as they are in a process whose only files are the program's. */
+/* libc's functions, with the results that they have in a process whose only files are the program's. */
 
 static int select_of_kernel(int n, fd_set *r, fd_set *w, fd_set *e, struct timeval *t)
 {
@@ -372,8 +372,8 @@ static int highest_asked(struct several *s, int n)
 }
 
 /*
- * After a look that has not failed: a file that isn't open is beyond the end of the table, which has whole words of bits. The
- * table may grow during the wait, and then the file must not count either.
+ * Takes files beyond the table's end out of the sets, after a successful look: a file in the sets that isn't open can
+ * only be there. The table may grow during the wait, and even then these files must not count.
  */
 static void leave_out_what_is_beyond(struct several *s)
 {
@@ -403,11 +403,11 @@ static bool copy_sets(struct several *s, size_t bytes, const char *frame)
     return copied;
 }
 
-/* Gives WAITED_IN_KERNEL with the sets as they were. */
+/* select for a goroutine. Returns WAITED_IN_KERNEL with the sets unchanged. */
 static int do_select(int n, fd_set *r, fd_set *w, fd_set *e, gs_deadline deadline, const sigset_t *mask,
                      struct counts *c)
 {
-    if (n > FD_SETSIZE) { /* getdtablesize(), say: far beyond the end of an fd_set, if the limit is high */
+    if (n > FD_SETSIZE) { /* getdtablesize(), say: with a high limit far beyond the end of an fd_set */
         int size = table_size();
         if (size <= 0)
             return WAITED_IN_KERNEL;
@@ -477,7 +477,7 @@ EXPORT int select(int n, fd_set *r, fd_set *w, fd_set *e, struct timeval *t)
             *t = (struct timeval){left.tv_sec, left.tv_nsec / 1000};
         return ELSEWHERE(select_of_kernel, (n, r, w, e, t));
     }
-    if (t != NULL) /* Linux says what is left */
+    if (t != NULL) /* Linux writes the time that is left */
         *t = (struct timeval){left.tv_sec, left.tv_nsec / 1000};
     return found;
 }
@@ -500,7 +500,7 @@ EXPORT int pselect(int n, fd_set *r, fd_set *w, fd_set *e, const struct timespec
     return TAKING_SIGNALS(pselect_of_kernel(n, r, w, e, t == NULL ? NULL : &left, mask), NULL, &counts);
 }
 
-/* epoll_wait: an epoll instance is a file that poll can wait for. */
+/* epoll_wait: poll can wait for an epoll instance, which is a file */
 
 static int do_epoll(int fd, struct epoll_event *events, int n, gs_deadline deadline, struct counts *c)
 {
@@ -528,7 +528,7 @@ static int do_epoll(int fd, struct epoll_event *events, int n, gs_deadline deadl
     return r;
 }
 
-/* What has happened to files comes first, as in the kernel, which tells of signals only if it has to wait. */
+/* Events of files come first, as in the kernel, which reports signals only if it has to wait. */
 static int look_epoll(struct several *s)
 {
     int r = LOOK_WITH_MASK(s, real.epoll_pwait(s->instance, s->ready, s->room, 0, s->mask));
@@ -604,7 +604,7 @@ EXPORT int epoll_pwait2(int fd, struct epoll_event *events, int n, const struct 
     return TAKING_SIGNALS(real.epoll_pwait2(fd, events, n, t == NULL ? NULL : &left, mask), NULL, &counts);
 }
 
-/* Waits for signals alone: as ppoll of no file. */
+/* Waits for signals alone: ppoll without files. */
 static int wait_for_signal(const sigset_t *mask, struct counts *c)
 {
 #define counts (*c)
@@ -619,11 +619,11 @@ EXPORT int sigsuspend(const sigset_t *mask)
     if (!TAKEN)
         return real.sigsuspend(mask);
     const sigset_t *given = mask;
-    __asm__("" : "+r"(given)); /* to the compiler it isn't NULL */
+    __asm__("" : "+r"(given)); /* hides from the compiler that it isn't NULL */
     return given == NULL || !is_librarys_thread() ? TAKING_SIGNALS(real.sigsuspend(mask), NULL, &counts) : wait_for_signal(mask, &counts);
 }
 
-/* The name of sigpause in programs: the function of that name is another one. */
+/* The name of POSIX's sigpause in programs: `sigpause` itself is BSD's. */
 EXPORT int __xpg_sigpause(int sig)
 {
     COUNTED(sigpause);

@@ -3,20 +3,20 @@
 
 #include "parts.h"
 
-/* Of receives for urgent data and for errors, which don't wait: EAGAIN says that there are none. Sockets that have no such
- * things ignore the flag for errors, and may wait. */
+/* Flags of receives for urgent data and for errors. These don't wait: EAGAIN says that there are none. A socket without
+ * an error queue ignores the flag for errors, and may wait. */
 enum { NOT_FOR_DATA = MSG_OOB | MSG_ERRQUEUE };
 
 /*
- * The next part of a receive of all, for a socket of the Internet; 0: the call ends with what it has. After its first bytes the
- * kernel's call ends at urgent data, and leaves the connection's error to the next call. A receive that finds no bytes
- * would take the error.
+ * Receives the next part for MSG_WAITALL on an Internet socket; 0: the call ends with the bytes so far. After its first
+ * bytes the kernel's call ends at urgent data, and leaves the connection's error to the next call. A receive that finds
+ * no bytes would take that error.
  */
 static ssize_t receive_more(int fd, void *at, size_t n, int flags)
 {
     struct pollfd one = {fd, POLLRDHUP, 0};
     int marked = 0, there = 0;
-    bool ended = poll_now(&one) > 0 && (one.revents & (POLLRDHUP | POLLHUP)); /* nothing comes after what is there */
+    bool ended = poll_now(&one) > 0 && (one.revents & (POLLRDHUP | POLLHUP)); /* nothing follows these bytes */
     if (ioctl(fd, SIOCATMARK, &marked) == 0 && marked)
         return 0;
     if (ioctl(fd, FIONREAD, &there) == 0 && there == 0)
@@ -36,7 +36,7 @@ static ssize_t do_recvfrom(int fd, void *buf, size_t n, int flags, struct sockad
     if (flags == 0 && from == NULL)
         w = (struct waiting)READING(fd, &buffer);
     if (!w.skips)
-        w.kind = SOCKET; /* what it is if it would have to wait */
+        w.kind = SOCKET; /* the kind if the call would have to wait */
     ssize_t r = UNTIL_DONE(ssize_t, &w, POLLIN, SO_RCVTIMEO,
                            real.recvfrom(w.file.fd, buf, n, flags | MSG_DONTWAIT, from, len),
                            real.recvfrom(w.file.fd, buf, n, flags, from, len));
@@ -44,14 +44,14 @@ static ssize_t do_recvfrom(int fd, void *buf, size_t n, int flags, struct sockad
         leave_file(&w.file);
         return r;
     }
-    /* All of it is asked for. Datagrams and what is behind the stream's end don't become more. */
+    /* MSG_WAITALL. Datagrams, and bytes at the stream's end, don't become more. */
     int type = 0, domain = 0;
     socklen_t size = sizeof type;
     getsockopt(w.file.fd, SOL_SOCKET, SO_TYPE, &type, &size);
     getsockopt(w.file.fd, SOL_SOCKET, SO_DOMAIN, &domain, &size);
     bool internet = domain == AF_INET || domain == AF_INET6;
     if (type == SOCK_STREAM && (flags & MSG_PEEK))
-        r = ELSEWHERE(real.recv, (w.file.fd, buf, n, flags)); /* has taken nothing */
+        r = ELSEWHERE(real.recv, (w.file.fd, buf, n, flags)); /* the tries have taken nothing */
     while (type == SOCK_STREAM && !(flags & MSG_PEEK) && (size_t)r < n && !w.by_kernel) {
         /* With MSG_TRUNC nothing is written to the buffer. */
         char *at = flags & MSG_TRUNC ? buf : (char *)buf + r;
@@ -64,7 +64,7 @@ static ssize_t do_recvfrom(int fd, void *buf, size_t n, int flags, struct sockad
         r += more;
     }
     if (r >= 0)
-        errno = before; /* the last try may have failed */
+        errno = before; /* errno before the tries, of which the last may have failed */
     leave_file(&w.file);
     return r;
 #undef counts
@@ -114,7 +114,7 @@ static ssize_t do_recvmsg(int fd, struct msghdr *msg, int flags, struct counts *
     if (flags & NOT_FOR_DATA) {
         r = KERNEL(real.recvmsg(fd, msg, flags));
     } else if (flags & MSG_WAITALL) {
-        /* Of several buffers and with control data: the kernel collects them. */
+        /* For several buffers and control data: the kernel collects them. */
         r = ELSEWHERE(real.recvmsg, (fd, msg, flags));
     } else {
         r = UNTIL_DONE(ssize_t, &w, POLLIN, SO_RCVTIMEO, real.recvmsg(w.file.fd, msg, flags | MSG_DONTWAIT),
@@ -148,7 +148,7 @@ EXPORT int recvmmsg(int fd, struct mmsghdr *msgs, unsigned n, int flags, struct 
         leave_file(&w.file);
         return r;
     }
-    return ELSEWHERE(real.recvmmsg, (fd, msgs, n, flags, t)); /* waits for all of them, in its own way */
+    return ELSEWHERE(real.recvmmsg, (fd, msgs, n, flags, t)); /* waits for all messages, in its own way */
 }
 
 static ssize_t do_sendto(int fd, const void *buf, size_t n, int flags, const struct sockaddr *to, socklen_t len,
@@ -158,7 +158,7 @@ static ssize_t do_sendto(int fd, const void *buf, size_t n, int flags, const str
     struct waiting w = WAITING(fd);
     const struct iovec iov = {(void *)buf, n};
     w.kind = SOCKET;
-    if (flags & MSG_FASTOPEN) /* waits for the connection, and then for room */
+    if (flags & MSG_FASTOPEN) /* waits for the connection, then for room */
         return ELSEWHERE(real.sendto, (fd, buf, n, flags, to, len));
     ssize_t r = UNTIL_DONE(ssize_t, &w, POLLOUT, SO_SNDTIMEO,
                            real.sendto(w.file.fd, buf, n, flags | MSG_DONTWAIT, to, len),
@@ -197,7 +197,7 @@ EXPORT ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
         return ELSEWHERE(real.sendmsg, (fd, msg, flags));
     ssize_t r = UNTIL_DONE(ssize_t, &w, POLLOUT, SO_SNDTIMEO, real.sendmsg(w.file.fd, msg, flags | MSG_DONTWAIT),
                            real.sendmsg(w.file.fd, msg, flags));
-    if (r > 0 && rest_waits(&w, msg->msg_iov, msg->msg_iovlen, r)) /* what was sent with it has gone with the first bytes */
+    if (r > 0 && rest_waits(&w, msg->msg_iov, msg->msg_iovlen, r)) /* control data has gone with the first bytes */
         SEND_THE_REST(&w, msg->msg_iov, msg->msg_iovlen, r, flags);
     leave_file(&w.file);
     return r;
@@ -207,7 +207,7 @@ EXPORT int sendmmsg(int fd, struct mmsghdr *msgs, unsigned n, int flags)
 {
     if (!TAKEN || (flags & MSG_DONTWAIT))
         return real.sendmmsg(fd, msgs, n, flags);
-    /* One after the other, as the kernel does; an error after the first is told by the next call. */
+    /* Sends one after the other, as the kernel does; the next call reports an error after the first message. */
     unsigned sent = 0;
     for (; sent < n && sent < IOV_MAX; sent++) {
         ssize_t r = sendmsg(fd, &msgs[sent].msg_hdr, flags);
@@ -219,9 +219,8 @@ EXPORT int sendmmsg(int fd, struct mmsghdr *msgs, unsigned n, int flags)
 }
 
 /*
- * connect: the socket is non-blocking for the instant of the system call. No other call on a socket that is not
- * connected can notice that, except a call that asks for the flag. poll waits, and a second connect tells how the
- * first has ended.
+ * Connects with the socket non-blocking for the instant of the system call. On an unconnected socket no other call can
+ * notice that, except one which reads the flag. Then poll waits, and a second connect reports how the first has ended.
  */
 static int connect_at_once(int fd, const struct sockaddr *to, socklen_t len)
 {
@@ -249,7 +248,7 @@ EXPORT int connect(int fd, const struct sockaddr *to, socklen_t len)
     if (w.kind != SOCKET)
         return real.connect(fd, to, len);
     r = connect_at_once(fd, to, len);
-    if (r != 0 && errno == EAGAIN) { /* a local socket whose queue is full: poll doesn't say when it has room */
+    if (r != 0 && errno == EAGAIN) { /* a local socket with a full queue: poll doesn't tell when it has room */
         errno = before;
         return ELSEWHERE(real.connect, (fd, to, len));
     }
@@ -258,7 +257,7 @@ EXPORT int connect(int fd, const struct sockaddr *to, socklen_t len)
         PARKS;
         int error = wait_for_file(&w.file, POLLOUT, w.deadline, NULL);
         if (error != 0) {
-            errno = error == ETIMEDOUT ? first : error; /* as of a socket with SO_SNDTIMEO */
+            errno = error == ETIMEDOUT ? first : error; /* as for a socket with SO_SNDTIMEO */
             break;
         }
         r = connect_at_once(w.file.fd, to, len);
@@ -273,9 +272,10 @@ EXPORT int connect(int fd, const struct sockaddr *to, socklen_t len)
 ALIAS(__connect, connect);
 
 /*
- * accept can't be tried without a flag of the file, which others may use too. So goroutines that accept on one socket
- * take turns. The goroutine whose turn it is waits for poll, and no other goroutine takes its connection. The socket's
- * inode tells sockets apart: a number may be closed, and used again, while a goroutine still waits for the socket that had it.
+ * accept can't be tried without setting a flag of the file, which other callers share. So goroutines that accept on one
+ * socket take turns. The goroutine whose turn it is waits by poll, and no other goroutine takes its connection. Sockets
+ * are told apart by inode: a number may be closed, and used again, while a goroutine still waits for the socket that
+ * had it.
  */
 struct turn {
     struct turn *next;
@@ -290,11 +290,11 @@ static struct turn_bucket {
     struct turn *first;
 } turns[TURN_BUCKETS];
 
-/* The socket's turn, which the caller waits for by its mutex. NULL: there is no memory, or it is no file. */
+/* Enters the queue for the socket's turn, and waits by the turn's mutex. NULL: there is no memory, or no such file. */
 static struct turn *enter_turn(int fd)
 {
     struct stat st;
-    struct turn *t, *fresh = calloc(1, sizeof *fresh); /* not with the lock held: malloc may be the program's */
+    struct turn *t, *fresh = calloc(1, sizeof *fresh); /* allocated without the lock: malloc may be the program's */
     if (fresh == NULL || fstat(fd, &st) != 0) {
         free(fresh);
         return NULL;
@@ -352,7 +352,7 @@ static int do_accept(int fd, struct sockaddr *from, socklen_t *len, int flags, s
     struct turn *turn = enter_turn(fd);
     if (turn == NULL)
         return KERNEL(real.accept4(fd, from, len, flags));
-    struct file_waiter for_turn; /* close may come before the turn does */
+    struct file_waiter for_turn; /* close may come before the turn */
     begin_to_wait(&w.file, &for_turn);
     error = -gs_mutex_lock(&turn->mutex, w.deadline);
     end_of_wait(&w.file, &for_turn);

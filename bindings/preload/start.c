@@ -1,4 +1,4 @@
-/* Beginning, and fork. */
+/* The start, and fork. */
 #include "calls.h"
 #include "parts.h"
 

@@ -1,4 +1,4 @@
-/* The functions of stdio, by what streams.h has. */
+/* The functions of stdio, built on streams.h. */
 #include "streams.h"
 
 #include "numbers.h"
@@ -16,8 +16,8 @@ static struct output items(FILE *f, const void *from, size_t size, size_t n)
 }
 
 /*
- * `fn` with `args` is libc's function. `none` is the value of a call that fails, and `decision` says where the call is made.
- * The callers of some functions lock the stream.
+ * Defines a function of a stream. `fn` with `args` is libc's function, `none` the value of a failed call, and
+ * `decision` says where to make the call. `locks` is false for functions whose callers lock the stream.
  */
 #define ON_STREAM(result, none, name, params, fn, args, file, locks, decision) \
     EXPORT result name params \
@@ -65,12 +65,12 @@ ON_STREAM(int, EOF, getw, (FILE *f), getw, (f), f, true, to_read(c, bytes(sizeof
 ON_STREAM(int, EOF, getc_unlocked, (FILE *f), getc_unlocked, (f), f, false, to_read(c, one))
 ALIAS(fgetc_unlocked, getc_unlocked);
 ON_STREAM(int, EOF, getchar_unlocked, (void), getc_unlocked, (stdin), stdin, false, to_read(c, one))
-/* What these are where a compiler inlines them. */
+/* Functions that a compiler calls after it has inlined getc and its kin. */
 ON_STREAM(int, EOF, __uflow, (FILE *f), __uflow, (f), f, false, to_read(c, one))
 ON_STREAM(int, EOF, __underflow, (FILE *f), __underflow, (f), f, false, to_read(c, one))
 ON_STREAM(int, EOF, ungetc, (int ch, FILE *f), ungetc, (ch, f), f, true, to_lock(c))
 
-char *gets(char *buf); /* in no header any more */
+char *gets(char *buf); /* in no header since C11 */
 ON_STREAM(char *, NULL, gets, (char *buf), gets, (buf), stdin, true, to_read(c, a_line_of_any_length('\n')))
 ON_STREAM(char *, NULL, __gets_chk, (char *buf, size_t room), __gets_chk, (buf, room), stdin, true,
     to_read(c, a_line_of_any_length('\n')))
@@ -98,7 +98,7 @@ ON_STREAM(size_t, 0, __fread_unlocked_chk, (void *buf, size_t room, size_t size,
 
 static struct counts scans = {.name = "fscanf"};
 
-/* scanf, by the function that takes a va_list. */
+/* Defines a function of scanf's kin, by libc's function that takes a va_list. */
 #define SCANS(type, libcs, v, plain, from_stdin, v_from_stdin) \
     static int scan_by_##libcs(FILE *f, const type *format, va_list args) \
     { \
@@ -136,7 +136,7 @@ static struct counts scans = {.name = "fscanf"};
     { \
         return TAKEN ? scan_by_##libcs(stdin, format, args) : real.libcs(stdin, format, args); \
     }
-/* The headers give the plain names to the functions of C99: here they get others, as the functions of GNU. */
+/* The headers redirect the plain names to the functions of C99: here those get other names, as GNU's functions. */
 #define NAMED(result, here, name, params) EXPORT result here params __asm__(#name)
 NAMED(int, gnu_vfscanf, vfscanf, (FILE *f, const char *format, va_list args));
 NAMED(int, gnu_fscanf, fscanf, (FILE *f, const char *format, ...));
@@ -161,7 +161,7 @@ ON_STREAM(int, EOF, putw, (int w, FILE *f), putw, (w, f), f, true, to_write(c, s
 ON_STREAM(int, EOF, putc_unlocked, (int ch, FILE *f), putc_unlocked, (ch, f), f, false, to_write(c, some(1, ch == '\n')))
 ALIAS(fputc_unlocked, putc_unlocked);
 ON_STREAM(int, EOF, putchar_unlocked, (int ch), putc_unlocked, (ch, stdout), stdout, false, to_write(c, some(1, ch == '\n')))
-/* What putc_unlocked is where a compiler inlines it, if the buffer is full. */
+/* The function that a compiler calls after it has inlined putc_unlocked, if the buffer is full. */
 ON_STREAM(int, EOF, __overflow, (FILE *f, int ch), __overflow, (f, ch), f, false, to_write(c, some(1, true)))
 ON_STREAM(int, EOF, puts, (const char *s), puts, (s), stdout, true, to_write(c, some(strlen(s) + 1, true)))
 ON_STREAM(int, EOF, fputs, (const char *s, FILE *f), fputs, (s, f), f, true, to_write(c, string(s)))
@@ -172,14 +172,14 @@ ON_STREAM(size_t, 0, fwrite_unlocked, (const void *buf, size_t size, size_t n, F
     false, to_write(c, items(f, buf, size, n)))
 
 /*
- * printf: how much is written shows only when it has been made. So it is made here, and written as fwrite does.
- * `flag` is that of the functions of FORTIFY_SOURCE; -1: none.
+ * printf: the length of the output is known only when the text is made. So the text is made here, and written as by
+ * fwrite. `flag` is the argument of FORTIFY_SOURCE's functions; -1: none.
  */
 int __vsnprintf_chk(char *buf, size_t n, int flag, size_t room, const char *format, va_list args); /* glibc's */
 
 struct made {
     char *text; /* NULL: there is no memory */
-    int n;      /* how much; below 0: it can't be made */
+    int n;      /* the length; below 0: the text can't be made */
     char small[512];
 };
 
@@ -243,7 +243,8 @@ static int do_print(FILE *f, int flag, const char *format, va_list args, struct 
     return done;
 }
 
-/* A function with `...`, and the one with a va_list: what goroutines do, what libc does, both to `to` and with `flag`. */
+/* Defines a function with `...` and one with a va_list, both with the stream `to` and `flag`. `taken`: what goroutines
+   do; `plain`: libc's function. */
 #define PRINTS(taken, plain, name, v_name, params, v_params, to, flag) \
     EXPORT int name params \
     { \
@@ -304,7 +305,7 @@ EXPORT int fflush(FILE *f)
     COUNTED(fflush);
     if (!TAKEN)
         return real.fflush(f);
-    return f != NULL ? flush_stream(f, true, &counts) : ELSEWHERE(real.fflush, (f)); /* all streams, with the lock of each */
+    return f != NULL ? flush_stream(f, true, &counts) : ELSEWHERE(real.fflush, (f)); /* all streams, each locked */
 }
 
 EXPORT int fflush_unlocked(FILE *f)
@@ -330,7 +331,7 @@ EXPORT int fcloseall(void)
     return TAKEN ? (int)wait_elsewhere((void (*)(void))real.fcloseall, (const long[6]){0}, &counts) : real.fcloseall();
 }
 
-/* What is written goes out first. */
+/* Functions that flush the stream's output first. */
 ON_STREAM(int, -1, fseek, (FILE *f, long at, int from), fseek, (f, at, from), f, true, to_write(c, flush))
 ON_STREAM(int, -1, fseeko64, (FILE *f, off64_t at, int from), fseeko64, (f, at, from), f, true, to_write(c, flush))
 ALIAS(fseeko, fseeko64);
@@ -410,7 +411,7 @@ EXPORT FILE *fopen64(const char *path, const char *mode)
 }
 ALIAS(fopen, fopen64);
 
-/* What is written goes out, and the stream's file is closed, which is the end of the lock too. */
+/* For fclose: flushes the output. The stream's file is closed, which ends the lock too. */
 static enum where to_close(struct call *c)
 {
     enum where where = to_write(c, flush);

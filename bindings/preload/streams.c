@@ -1,13 +1,13 @@
 /*
- * Streams: getline, fprintf and the rest of stdio. libc reads and writes the file of a stream within itself, where nothing
- * can park. So each call is looked at first:
+ * Streams: getline, fprintf and the rest of stdio. libc reads and writes a stream's file within its own code, where no
+ * goroutine can park. So each call is classed first:
  *
- *   - A call that finds in the stream's buffer what it reads, or room for what it writes, is libc's.
- *   - A call that has to read into the empty buffer waits until poll says that one read won't wait. Then it is libc's.
- *   - A call that may need more than that (the rest of a line that has come in part) is made by another thread.
+ * - A call that finds its bytes, or room for them, in the stream's buffer is libc's. - A call that has to read into the
+ *   empty buffer waits until poll says that one read won't wait. Then the call is libc's. - A call that may need more
+ *   than that (the rest of a line that has come in part) is made by another thread.
  *
- * The lock of a stream belongs to the thread, and lets in every goroutine of that thread. So goroutines park without the lock,
- * except between flockfile and funlockfile, and in callbacks of fopencookie. Such a stream has a struct hold.
+ * The lock of a stream belongs to the thread, and lets in every goroutine of that thread. So goroutines park without
+ * the lock, except between flockfile and funlockfile, and in callbacks of fopencookie. Such a stream has a struct hold.
  */
 #include "streams.h"
 
@@ -62,7 +62,7 @@ long call_there(struct call *c, void (*f)(void), const long args[6])
     return wait_elsewhere((void (*)(void))call_with_lock, (const long[6]){(long)&loan}, c->tally);
 }
 
-/* gs_cancel has ended a wait: as if the read or the write had failed. errno says so already. */
+/* Ends a call whose wait gs_cancel has ended, as if the read or write had failed. errno is set already. */
 static enum where fail(struct call *c)
 {
     c->f->_flags |= _IO_ERR_SEEN;
@@ -71,10 +71,10 @@ static enum where fail(struct call *c)
 
 /* Writing */
 
-/* Every file that poll calls ready for writing has room for this number of bytes. */
+/* The bytes for which every file that poll calls ready for writing has room. */
 enum { ROOM = 256 };
 
-/* For how many bytes the file has room if poll calls it ready. */
+/* The number of bytes for which this file has room if poll calls it ready. */
 static size_t room_when_ready(int fd)
 {
     struct stat st;
@@ -82,7 +82,8 @@ static size_t room_when_ready(int fd)
     socklen_t n = sizeof size;
     if (fstat(fd, &st) == 0 && S_ISFIFO(st.st_mode))
         return PIPE_BUF;
-    /* A socket is ready if at least a third of its buffer is free. The buffer's size counts what the kernel adds to each message. */
+    /* A socket is ready if at least a third of its buffer is free. The kernel's overhead for each message counts
+       too. */
     if (getsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, &n) == 0)
         return (size_t)size / 8;
     return ROOM;
@@ -106,7 +107,7 @@ bool needs_no_write(FILE *f, const struct output *o)
     return f->_fileno < 0 || !__fwritable(f) || fits(f, o);
 }
 
-/* The stream is locked. */
+/* Decides where to make a call that writes. Called with the stream locked. */
 static enum where look_to_write(struct call *c, const struct output *o, bool waited)
 {
     FILE *f = c->f;
@@ -157,7 +158,7 @@ int flush_stream(FILE *f, bool locks, struct counts *c)
 
 /* Reading */
 
-/* The first of struct _IO_wide_data. */
+/* The first fields of struct _IO_wide_data. */
 struct wide_buffer {
     wchar_t *read_ptr, *read_end;
 };
@@ -167,14 +168,15 @@ static size_t length(const char *from, const char *to)
     return to > from ? (size_t)(to - from) : 0;
 }
 
-/* Wide characters that have been read, and not been taken. */
+/* The number of wide characters read but not yet taken. */
 static size_t wide_buffered(FILE *f)
 {
     const struct wide_buffer *w = (const void *)f->_wide_data;
     return f->_mode > 0 && w->read_end > w->read_ptr ? (size_t)(w->read_end - w->read_ptr) : 0;
 }
 
-/* How much has been read, and not been taken. Behind what ungetc has put back there is the rest of the buffer. */
+/* The number of bytes read but not yet taken. Behind the bytes that ungetc has put back comes the rest of the
+   buffer. */
 static size_t buffered(FILE *f)
 {
     size_t n = length(f->_IO_read_ptr, f->_IO_read_end) + wide_buffered(f);
@@ -195,7 +197,7 @@ bool has_enough(FILE *f, const struct input *in)
         if (buffered(f) >= in->n)
             return true;
         if (in->n >= __fbufsize(f))
-            return false; /* libc reads again, though it was at the end of the file */
+            return false; /* libc reads again after the end of the file */
         break;
     case LINE:
         if (n >= in->n || (n > 0 && memchr(f->_IO_read_ptr, in->last, n) != NULL))
@@ -220,7 +222,7 @@ static bool fill(FILE *f)
     return !failed;
 }
 
-/* Whether a read from the stream flushes stdout, as libc does it for what may be a terminal. */
+/* Whether a read from the stream flushes stdout, as libc does for a possible terminal. */
 static bool flushes_stdout(FILE *f)
 {
     return f != stdout && ((f->_flags & (UNBUFFERED | LINE_BUFFERED)) || f->_IO_buf_base == NULL)
@@ -236,7 +238,7 @@ static bool stdout_is_free(void)
     return true;
 }
 
-/* The stream is locked. */
+/* Decides where to make a call that reads. Called with the stream locked. */
 static enum where look_to_read(struct call *c, const struct input *in)
 {
     FILE *f = c->f;
@@ -252,7 +254,7 @@ static enum where look_to_read(struct call *c, const struct input *in)
         return WAITS;
     if (flushes_stdout(f) && !stdout_is_free())
         return THERE;
-    if (in->need == ONE || (known && there == 0)) /* the end of the file */
+    if (in->need == ONE || (known && there == 0)) /* or the end of the file */
         return HERE;
     if (in->need == LINE && !fill(f))
         return ENDS;
@@ -262,7 +264,7 @@ static enum where look_to_read(struct call *c, const struct input *in)
     return never_waits(f->_fileno) ? HERE : THERE;
 }
 
-/* What the stream has to write goes out before a read waits: who reads it may have to answer. */
+/* Whether the stream has output to flush before a read waits: its reader may have to answer. */
 static bool has_to_write(FILE *f)
 {
     return (f->_flags & WRITING) && __fpending(f) > 0;

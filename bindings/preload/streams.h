@@ -1,5 +1,5 @@
 /*
- * One call on a stream: whether libc's function is called here or by another thread. streams.c says how that is decided.
+ * One call on a stream: whether this thread or another calls libc's function. streams.c says how that is decided.
  */
 
 #ifndef GOSCHED_PRELOAD_STREAMS_H
@@ -13,26 +13,27 @@ struct call {
     FILE *f;
     struct counts *tally;
     struct hold *hold;
-    bool locks;     /* it is not one of the functions whose callers lock */
-    bool lends;     /* the calling goroutine has the lock by flockfile: the thread that makes the call gets it on loan */
+    bool locks;     /* the function locks the stream itself, not its caller */
+    bool lends;     /* the goroutine has the lock by flockfile, and lends it to the thread that calls */
     bool locked;
     bool in_kernel; /* the P is given away meanwhile */
     bool announced;
 };
 
 enum where {
-    HERE,  /* libc's function is to be called, on this thread: the stream may be locked meanwhile */
-    THERE, /* the same on another thread */
+    HERE,  /* this thread calls libc's function: the stream may be locked meanwhile */
+    THERE, /* another thread calls libc's function */
     ENDS,  /* the call has failed, and errno says why */
-    WAITS, /* only within streams.c: the caller waits, and looks again */
+    WAITS, /* only within streams.c: the caller waits, and decides again */
 };
 
-/* Around one call. `locks`: it is not one of the functions whose callers lock. The goroutine has the stream meanwhile. */
+/* Begins a call, until end_call. `locks`: the function locks the stream itself. The goroutine has the stream
+   meanwhile. */
 struct call begin_call(FILE *f, bool locks, struct counts *c);
-/* errno stays. */
+/* Ends a call. errno stays. */
 void end_call(struct call *c);
 
-/* Without waiting: another thread may have the lock in a read that waits. */
+/* Tries to lock the stream, without waiting: another thread may have the lock in a read that waits. */
 static inline bool lock_stream(struct call *c)
 {
     if (!c->locks || (c->f->_flags & _IO_USER_LOCK))
@@ -54,7 +55,7 @@ static inline void begin_here(struct call *c)
     if (!c->announced)
         return;
     gs_entersyscall();
-    /* A goroutine that isn't pinned may have been moved to another thread. */
+    /* A goroutine that isn't pinned may have moved to another thread. */
     if (c->locked || c->lends)
         own_lock(c->f);
     if (debug)
@@ -67,7 +68,7 @@ static inline void end_here(struct call *c)
         gs_exitsyscall(); /* leaves errno as it is */
 }
 
-/* libc's function on this thread. */
+/* Calls libc's function on this thread. */
 #define CALL_HERE(c, call) \
     __extension__({ \
         begin_here(c); \
@@ -76,20 +77,21 @@ static inline void end_here(struct call *c)
         here_; \
     })
 
-/* As wait_elsewhere, with the stream unlocked before, or its lock on loan. */
+/* wait_elsewhere, after unlocking the stream or lending its lock. */
 long call_there(struct call *c, void (*f)(void), const long args[6]);
 #define CALL_THERE(c, f, args) (__typeof__(f args))call_there(c, (void (*)(void))(f), (const long[6]){LONGS args})
 
 struct output {
-    size_t n;       /* bytes; NOT_KNOWN: it can't be known */
-    bool ends_line; /* there may be the end of a line among them */
-    bool flushes;   /* the buffer is to be empty afterwards */
+    size_t n;       /* bytes; NOT_KNOWN: not known */
+    bool ends_line; /* the end of a line may be among the bytes */
+    bool flushes;   /* the buffer is to be empty after the call */
 };
 #define NOT_KNOWN (SIZE_MAX / 2)
 
 /* Whether the call writes nothing to a file, or fails. */
 bool needs_no_write(FILE *f, const struct output *o);
-/* With the stream locked, which it isn't any more if this function has waited. errno stays, unless the call ENDS. */
+/* Decides, after a wait if need be, where to make a call that writes. Called with the stream locked; after a wait it is
+   unlocked. errno stays, unless the call ENDS. */
 enum where wait_to_write(struct call *c, const struct output *o);
 
 static inline enum where to_write(struct call *c, struct output o)
@@ -111,14 +113,14 @@ static inline struct output string(const char *s)
 
 static const struct output unknown = {.n = NOT_KNOWN, .ends_line = true}, flush = {.flushes = true};
 
-/* Writes what is in the buffer. 0 or EOF, as fflush. */
+/* Writes out the buffer. Returns 0 or EOF, as fflush. */
 int flush_stream(FILE *f, bool locks, struct counts *c);
 
 enum need {
     ONE,   /* a byte */
     BYTES, /* n bytes */
-    LINE,  /* n bytes, or those up to `last` */
-    ITEMS, /* only libc's function finds out */
+    LINE,  /* n bytes, or the bytes up to `last` */
+    ITEMS, /* only libc's function can tell */
     WIDE,  /* one wide character */
 };
 
@@ -136,7 +138,8 @@ static inline bool needs_no_read(FILE *f, const struct input *in)
     return f->_fileno < 0 || !__freadable(f) || has_enough(f, in);
 }
 
-/* With the stream locked, which it isn't any more if this function has waited. errno stays, unless the call ENDS. */
+/* Decides, after a wait if need be, where to make a call that reads. Called with the stream locked; after a wait it is
+   unlocked. errno stays, unless the call ENDS. */
 enum where wait_to_read(struct call *c, const struct input *in);
 
 static inline enum where to_read(struct call *c, struct input in)
@@ -166,7 +169,7 @@ static inline struct input a_line_of_any_length(int last)
 
 static const struct input one = {.need = ONE}, some_items = {.need = ITEMS}, wide = {.need = WIDE};
 
-/* Neither: the call only needs the lock. */
+/* For calls that neither read nor write, and only need the lock. */
 static inline enum where to_lock(struct call *c)
 {
     return lock_stream(c) ? HERE : THERE;

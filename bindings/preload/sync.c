@@ -10,7 +10,7 @@
 #include <dlfcn.h>
 #include <signal.h>
 
-/* An owner: a number in the place of a thread's id. */
+/* An owner: a number in place of a thread's id */
 
 /*
  * Linux gives no thread an id above 2^22 (PID_MAX_LIMIT), so glibc on plain threads takes an owner with this bit
@@ -20,13 +20,13 @@
 
 static gs_key owner_key;
 static atomic_uint owners_lock;
-/* Numbers below this are used again: a list of those that are free, by the number without the bit. 0 ends it. Memory
- * is taken only as it is touched. */
+/* Numbers below this are reused through a list of free ones, indexed by the number without the bit and ended by 0.
+ * Memory is taken only as it is touched. */
 enum { REUSED = 1 << 20 };
 static uint32_t next_free[REUSED], first_free;
-static uint32_t owners; /* how many numbers were given */
+static uint32_t owners; /* the number of owners given out */
 
-/* The goroutine has ended. Allocates nothing: malloc may be the program's, and lock a mutex. */
+/* Gives the owner back at the goroutine's end. Allocates nothing: malloc may be the program's, and lock a mutex. */
 static void give_owner_back(void *value)
 {
     uint32_t mine = (uint32_t)(uintptr_t)value & ~IS_GOROUTINE;
@@ -38,7 +38,7 @@ static void give_owner_back(void *value)
     spin_unlock(&owners_lock);
 }
 
-/* The goroutine's number as an owner. No other goroutine that lives has the same number. */
+/* The goroutine's number as an owner, unique among living goroutines. */
 static int self(void)
 {
     uint32_t mine = (uint32_t)(uintptr_t)gs_getspecific(owner_key);
@@ -63,7 +63,7 @@ void sync_start(void)
 
 /* Mutexes */
 
-/* The bits of __kind, glibc's since 2.4. */
+/* The bits of __kind, in glibc since 2.4. */
 enum {
     KIND_TYPE = 3,       /* PTHREAD_MUTEX_NORMAL and so on */
     KIND_OF_LIBC = 0xf0, /* robust, priority inheritance, priority protection, process-shared */
@@ -79,7 +79,7 @@ static inline int type_of(pthread_mutex_t *m)
     return __atomic_load_n(&in(m)->__kind, __ATOMIC_RELAXED) & KIND_TYPE;
 }
 
-/* The kernel, another process or a thread's id has a part in these mutexes: they stay libc's. */
+/* Whether the mutex stays libc's: the kernel, another process or a thread's id has a part in it. */
 static inline bool is_libc_s(pthread_mutex_t *m)
 {
     return __atomic_load_n(&in(m)->__kind, __ATOMIC_RELAXED) & KIND_OF_LIBC;
@@ -96,8 +96,8 @@ static inline int owner_of(pthread_mutex_t *m)
     return __atomic_load_n(&in(m)->__owner, __ATOMIC_RELAXED);
 }
 
-/* The caller has locked the word. `again`: it comes back from a condition variable, and __nusers has counted it
- * meanwhile. */
+/* Makes `me` the owner, after the caller has locked the word. `again`: after a wait on a condition variable, during
+ * which __nusers has counted the caller. */
 static inline void own(pthread_mutex_t *m, int me, bool again)
 {
     __atomic_store_n(&in(m)->__owner, me, __ATOMIC_RELAXED);
@@ -127,8 +127,8 @@ static void *wait_in_kernel(void *arg)
 }
 
 /*
- * Waits for the word in the kernel as libc's own waiters do: 2 says that there are waiters. False: the deadline has
- * passed. The thread waits, with its P given to others.
+ * Waits in the kernel for the word, in which 2 says that there are waiters, as libc's own waiters do. The thread waits,
+ * with its P given to others. False: the deadline has passed.
  */
 static bool wait_for_word(pthread_mutex_t *m, gs_deadline deadline, struct counts *c)
 {
@@ -146,12 +146,12 @@ static bool has_delegate(struct bucket *b, pthread_mutex_t *m)
     return false;
 }
 
-/* 0 or ETIMEDOUT. */
+/* Locks a mutex that was not free. Returns 0 or ETIMEDOUT. */
 static int lock_contended(pthread_mutex_t *m, int me, bool again, gs_deadline deadline, struct counts *c)
 {
     struct bucket *b = bucket_of(m);
     bool woken = false;
-    for (int i = 0; i < 40; i++) { /* an owner on another thread mostly keeps it for an instant */
+    for (int i = 0; i < 40; i++) { /* an owner on another thread mostly holds it for an instant */
         if (__atomic_load_n(&in(m)->__lock, __ATOMIC_RELAXED) == 0 && try_word(m)) {
             own(m, me, again);
             return 0;
@@ -189,18 +189,18 @@ static int lock_contended(pthread_mutex_t *m, int me, bool again, gs_deadline de
                 wake(m, 1);
             return ETIMEDOUT;
         }
-        /* A thread has the mutex: one goroutine waits as a thread does, on behalf of all. */
+        /* A thread has the mutex: one goroutine, the delegate, waits as a thread does, on behalf of all. */
         w.what = MUTEX_DELEGATE;
         bucket_unlock(b);
         bool got = wait_for_word(m, deadline, c);
         if (got)
-            own(m, me, again); /* before there is no delegate any more */
+            own(m, me, again); /* before the delegate's role ends */
         bucket_lock(b);
         dequeue(b, &w);
         bucket_unlock(b);
         if (got)
             return 0;
-        wake(m, 1); /* the next one is the delegate, if there still must be one */
+        wake(m, 1); /* the next waiter becomes the delegate, if one is still needed */
         return ETIMEDOUT;
     }
 }
@@ -229,7 +229,7 @@ static int lock(pthread_mutex_t *m, bool again, gs_deadline deadline, struct cou
     return lock_contended(m, me, again, deadline, c);
 }
 
-/* `for_cond`: the caller is about to wait, and __nusers counts it meanwhile. */
+/* Unlocks a mutex. `for_cond`: the caller is about to wait on a condition variable, and stays counted in __nusers. */
 static int unlock(pthread_mutex_t *m, bool for_cond)
 {
     switch (type_of(m)) {
@@ -247,7 +247,7 @@ static int unlock(pthread_mutex_t *m, bool for_cond)
     __atomic_store_n(&in(m)->__owner, 0, __ATOMIC_RELAXED);
     if (!for_cond)
         in(m)->__nusers--;
-    /* From here on another may lock the mutex, unlock it and free its memory. */
+    /* After the exchange another thread may lock the mutex, unlock it and free its memory. */
     if (__atomic_exchange_n(&in(m)->__lock, 0, __ATOMIC_SEQ_CST) > 1)
         futex_wake(&in(m)->__lock, 1);
     if (has_waiters(m))
@@ -285,7 +285,7 @@ static int lock_until(pthread_mutex_t *m, clockid_t clock, const struct timespec
     int error;
     if (LIKELY(is_time(t)))
         return lock(m, false, deadline_on(clock, t), c);
-    /* What can be done at once is done. */
+    /* Deadline 1 is long past: a free mutex is locked whatever the time says. */
     error = lock(m, false, 1, c);
     return error == ETIMEDOUT ? (t->tv_nsec < 0 || t->tv_nsec >= NS_PER_S ? EINVAL : ETIMEDOUT) : error;
 }
@@ -322,7 +322,7 @@ ALIAS(__pthread_mutex_unlock, pthread_mutex_unlock);
 
 /* Condition variables */
 
-enum { COND_SHARED = 1, COND_MONOTONIC = 2 }; /* of __wrefs, glibc's since 2.25 */
+enum { COND_SHARED = 1, COND_MONOTONIC = 2 }; /* of __wrefs, in glibc since 2.25 */
 
 static int cond_wait(pthread_cond_t *c, pthread_mutex_t *m, gs_deadline deadline, struct counts *counts)
 {
@@ -331,8 +331,8 @@ static int cond_wait(pthread_cond_t *c, pthread_mutex_t *m, gs_deadline deadline
     bucket_lock(b);
     enqueue(b, &w, false);
     bucket_unlock(b);
-    /* A thread or goroutine that changes the awaited condition does so with the mutex locked, after this, and so
-     * sees the waiter. */
+    /* Whoever changes the awaited condition does so with the mutex locked, after this unlock, and so sees the
+     * waiter. */
     int error = unlock(m, true);
     bucket_lock(b);
     if (error != 0) {
@@ -348,7 +348,7 @@ static int cond_wait(pthread_cond_t *c, pthread_mutex_t *m, gs_deadline deadline
     return error != 0 ? error : woken ? 0 : ETIMEDOUT;
 }
 
-/* A condition variable that processes share, or a mutex that stays libc's: then libc waits. */
+/* Whether libc waits: for a condition variable that processes share, or a mutex that stays libc's. */
 static bool cond_is_libc_s(pthread_cond_t *c, pthread_mutex_t *m)
 {
     return (__atomic_load_n(&c->__data.__wrefs, __ATOMIC_RELAXED) & COND_SHARED) || is_libc_s(m);
@@ -405,7 +405,7 @@ EXPORT int pthread_cond_broadcast(pthread_cond_t *c)
     return real.pthread_cond_broadcast(c);
 }
 
-/* Read-write locks: glibc's own functions try to lock, and waiters are in the table. */
+/* Read-write locks: glibc's own functions try to lock, and waiters are in the table */
 
 enum { RWLOCK_PREFERS_WRITERS = PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP };
 
@@ -414,7 +414,7 @@ static bool rwlock_is_libc_s(pthread_rwlock_t *l)
     return l->__data.__shared != 0;
 }
 
-/* Of a lock that prefers writers: readers queue behind goroutines that want to write. */
+/* Whether a reader must queue behind goroutines that want to write, as on a lock that prefers writers. */
 static bool behind_writers(pthread_rwlock_t *l)
 {
     bool found = false;
@@ -434,7 +434,7 @@ static int try_rwlock(pthread_rwlock_t *l, enum what what, int me)
         return real.pthread_rwlock_tryrdlock(l);
     int error = real.pthread_rwlock_trywrlock(l);
     if (error == 0)
-        __atomic_store_n(&l->__data.__cur_writer, me, __ATOMIC_RELAXED); /* not the thread */
+        __atomic_store_n(&l->__data.__cur_writer, me, __ATOMIC_RELAXED); /* the goroutine in place of the thread */
     return error;
 }
 
@@ -514,7 +514,7 @@ EXPORT int pthread_rwlock_trywrlock(pthread_rwlock_t *l)
 static int rwlock_until(pthread_rwlock_t *l, enum what what, clockid_t clock, const struct timespec *t,
                         struct counts *c)
 {
-    /* glibc looks at the time first, unlike for mutexes. */
+    /* glibc checks the time before trying, unlike for mutexes. */
     if (t->tv_nsec < 0 || t->tv_nsec >= NS_PER_S)
         return EINVAL;
     return lock_rwlock(l, what, deadline_on(clock, t), false, c);
@@ -538,7 +538,7 @@ EXPORT int pthread_rwlock_unlock(pthread_rwlock_t *l)
     int error, writer;
     if (TAKEN && !rwlock_is_libc_s(l) && (writer = __atomic_load_n(&l->__data.__cur_writer, __ATOMIC_RELAXED)) != 0
         && writer == self()) {
-        /* glibc compares the thread's id to see whether this is the writer. The goroutine stays on the thread
+        /* glibc compares the thread's id to tell whether the caller is the writer. The goroutine stays on the thread
          * meanwhile. */
         gs_preempt_disable();
         __atomic_store_n(&l->__data.__cur_writer, gettid(), __ATOMIC_RELAXED);
@@ -560,18 +560,18 @@ ALIAS(__pthread_rwlock_unlock, pthread_rwlock_unlock);
 
 /* Semaphores */
 
-/* Of glibc since 2.1: the word behind the count, not 0 if several processes use it. */
+/* Whether several processes use the semaphore: the word behind the count is not 0, in glibc since 2.1. */
 static bool sem_is_libc_s(sem_t *s)
 {
     return ((const int *)s)[2] != 0;
 }
 
 /*
- * A signal handler may call sem_post, and may have interrupted anything. It must use neither the table's lock nor
- * libgosched. So where signals can arrive, a thread wakes the goroutines.
+ * A signal handler that calls sem_post may have interrupted any code, so it must use neither the table's lock nor
+ * libgosched. Where signals can arrive, a thread therefore wakes the goroutines.
  */
-static atomic_uint posts;     /* changes with each post that the thread must look at */
-static atomic_uint asked[32]; /* bits: buckets, by number mod 1024, in which a waiter is to be woken */
+static atomic_uint posts;     /* changes with each post that the serving thread must look at */
+static atomic_uint asked[32]; /* bits: buckets, by number mod 1024, in which to wake a waiter */
 static atomic_uint thread_state;
 
 static void wake_for_posts(struct bucket *b)
@@ -601,7 +601,7 @@ static void *serve_posts(void *unused)
     return NULL;
 }
 
-/* Starts that thread, before the first goroutine parks. False: no thread can be had. */
+/* Starts the serving thread, before the first goroutine parks. False: no thread can be had. */
 static bool start_serving(void)
 {
     enum { NONE, RUNS, STARTS };
@@ -634,13 +634,13 @@ static bool start_serving(void)
 static bool signals_are_blocked(void)
 {
     uint64_t blocked = 0;
-    /* The signals that could have a handler: not KILL, STOP, the two of glibc's own, nor the faults. */
+    /* The signals that may have a handler: not KILL, STOP, glibc's own two, or the faults. */
     const uint64_t some = (UINT64_C(1) << (SIGINT - 1)) | (UINT64_C(1) << (SIGTERM - 1)) | (UINT64_C(1) << (SIGALRM - 1))
                           | (UINT64_C(1) << (SIGCHLD - 1)) | (UINT64_C(1) << (SIGUSR1 - 1)) | (UINT64_C(1) << (SIGUSR2 - 1));
     return raw_syscall(SYS_rt_sigprocmask, SIG_BLOCK, NULL, &blocked, sizeof blocked) == 0 && (blocked & some) == some;
 }
 
-/* sem_trywait; errno stays. */
+/* sem_trywait that leaves errno as it is. */
 static bool try_sem(sem_t *s)
 {
     int before = errno;
@@ -655,7 +655,7 @@ static int sem_wait_until(sem_t *s, gs_deadline deadline, struct counts *c)
     int result;
     if (!start_serving())
         return failed(EAGAIN);
-    gs_hold(); /* a signal handler may post: no deadlock */
+    gs_hold(); /* a signal handler may post, so there is no deadlock */
     for (;;) {
         struct waiter w = {.addr = s, .what = SEMAPHORE};
         bucket_lock(b);
@@ -743,12 +743,12 @@ EXPORT int sem_post(sem_t *s)
 /* Once */
 
 /*
- * glibc's word: bit 0 while a thread runs the function, bit 1 when it has returned, and above them a number that
- * changes with each fork, so that the child runs again what was under way.
+ * glibc's word: bit 0 is set while a thread runs the function, bit 1 once the function has returned. The bits above
+ * hold a number that changes with each fork, so that the child runs an interrupted function again.
  */
 enum { ONCE_RUNS = 1, ONCE_DONE = 2 };
 static pthread_once_t once_probe;
-static atomic_int once_runs_word; /* the word while a function runs, in this process */
+static atomic_int once_runs_word; /* the word while a function runs in this process */
 
 static void look_at_probe(void)
 {
@@ -760,7 +760,7 @@ struct once_call {
     bool returned;
 };
 
-/* Also when an exception leaves the function: then the next caller calls the function again. */
+/* Runs also when an exception leaves the function: then the next caller calls the function again. */
 static void end_once_call(struct once_call *c)
 {
     __atomic_store_n(c->word, c->returned ? ONCE_DONE : 0, __ATOMIC_RELEASE);
@@ -768,8 +768,8 @@ static void end_once_call(struct once_call *c)
 }
 
 /*
- * std::call_once of libstdc++ has these variables of the thread tell the function that it gives to pthread_once what is to be called.
- * While a goroutine waits, others of its thread may change them.
+ * By these variables of the thread libstdc++'s std::call_once tells the function that it gives to pthread_once what to
+ * call. While a goroutine waits, others on its thread may change them.
  */
 static void **cpp_variable(int i)
 {
@@ -798,7 +798,7 @@ static int once(pthread_once_t *word, void (*f)(void))
                 of_cpp[i] = variable != NULL ? *variable : NULL;
             }
             waited = true;
-            /* The waiter's thread may be the thread that this goroutine is pinned to, so it must not block. */
+            /* Sleeps without blocking the thread, to which the goroutine that runs the function may be pinned. */
             gs_cancel_disable();
             gs_sleep(200 * 1000);
             gs_cancel_enable();
@@ -830,7 +830,7 @@ EXPORT void call_once(once_flag *flag, void (*f)(void))
         real.call_once(flag, f);
 }
 
-/* <threads.h>: the same objects, other errors. */
+/* <threads.h>: the same objects with other error numbers */
 
 static int as_thrd(int error)
 {
@@ -901,9 +901,9 @@ EXPORT int cnd_broadcast(cnd_t *c)
     return real.cnd_broadcast(c);
 }
 
-/* Threads and barriers: the kernel waits, on another thread. */
+/* Threads and barriers: the kernel waits, on another thread */
 
-/* A join of the caller's own thread gives EDEADLK, which the call wouldn't give on another thread. */
+/* Defines a join. A join of the caller's own thread gives EDEADLK, which it wouldn't on another thread. */
 #define JOINS(name, params, args) \
     EXPORT int name params \
     { \
@@ -923,7 +923,7 @@ void sync_in_child(void)
     atomic_store(&thread_state, 0);
     for (int i = 0; i < 32; i++)
         atomic_store(&asked[i], 0);
-    /* Its word is another one in this process. */
+    /* The word while a function runs differs in this process. */
     once_probe = PTHREAD_ONCE_INIT;
     atomic_store(&once_runs_word, 0);
 }

@@ -1,4 +1,4 @@
-/* Times: deadlines on CLOCK_MONOTONIC, in ns, as the library's. */
+/* Times: deadlines on CLOCK_MONOTONIC in ns, as libgosched's. */
 
 #ifndef GOSCHED_PRELOAD_TIMES_H
 #define GOSCHED_PRELOAD_TIMES_H
@@ -12,16 +12,16 @@ static inline bool is_time(const struct timespec *t)
 {
     return t->tv_sec >= 0 && (uint64_t)t->tv_nsec < (uint64_t)NS_PER_S;
 }
-/* The time in ns, or the largest number if that is too large. */
+/* The time in ns, or the largest number if the time is longer. */
 static inline int64_t ns_of(const struct timespec *t)
 {
     return t->tv_sec >= INT64_MAX / NS_PER_S ? INT64_MAX : t->tv_sec * NS_PER_S + t->tv_nsec;
 }
-/* The deadline that is ns nanoseconds from now. */
+/* The deadline `ns` nanoseconds from now. */
 gs_deadline after(int64_t ns);
-/* The deadline of an absolute time on a clock; of CLOCK_REALTIME by what that shows now. */
+/* The deadline for an absolute time on a clock; for CLOCK_REALTIME by its current setting. */
 gs_deadline deadline_on(clockid_t clock, const struct timespec *t);
-/* How much of the time up to the deadline is left. */
+/* The time left until the deadline. */
 struct timespec time_left(gs_deadline deadline);
 
 #endif

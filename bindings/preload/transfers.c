@@ -6,13 +6,13 @@
 #include <linux/major.h>
 #include <sys/sysmacros.h>
 
-/* /dev/kmsg, which waits for messages, among the devices of MEM_MAJOR. */
+/* The minor number of /dev/kmsg, the device of MEM_MAJOR that waits: for messages. */
 enum { KMSG_MINOR = 11 };
 
 /*
- * Whether a try of a read may stop before the call would, which never waits for others. On a disk a try stops where
- * memory doesn't have the file's contents, and on /dev/zero and its kin where the kernel wants the processor or has a
- * signal for the thread.
+ * Whether a try of a read may read less than the call, which never waits for others here. On a disk a try stops where
+ * the file's contents aren't in memory; on /dev/zero and its kin where the kernel wants the processor or has a signal
+ * for the thread.
  */
 static bool may_stop_early(int fd)
 {
@@ -25,7 +25,7 @@ static bool may_stop_early(int fd)
     return yes;
 }
 
-/* A try has read `done` bytes. If it has stopped early, the rest is read with the P given away. errno stays. */
+/* Reads the rest, with the P given away, after a try that has read `done` bytes and stopped early. errno stays. */
 static ssize_t read_the_rest(struct waiting *w, const struct iovec *iov, size_t n, ssize_t done, struct counts *c)
 {
 #define counts (*c)
@@ -44,7 +44,7 @@ static ssize_t read_the_rest(struct waiting *w, const struct iovec *iov, size_t 
 #undef counts
 }
 
-/* `ours`: the array is this library's, with one buffer, and may be read. */
+/* readv of a goroutine. `ours`: the array is this library's, with one buffer, and can be read. */
 static ssize_t do_readv(int fd, const struct iovec *iov, int n, bool ours, struct counts *c)
 {
 #define counts (*c)
@@ -85,8 +85,8 @@ static bool is_socket(int fd)
 }
 
 /*
- * A read of no bytes. The vectored call, which is the one that can be tried, gives 0 at once for a total length of 0.
- * But the file may have more to say to read: EINVAL, or an event to wait for.
+ * A read of no bytes. The vectored call, the only one that can be tried, returns 0 at once for a total length of 0. But
+ * read itself may do more with the file: fail with EINVAL, or wait for an event.
  */
 static ssize_t read_nothing(int fd, void *buf, struct counts *c)
 {
@@ -128,7 +128,7 @@ EXPORT ssize_t __read_chk(int fd, void *buf, size_t n, size_t room)
     return do_read(fd, buf, n, &counts);
 }
 
-/* `ours`: as of do_readv. */
+/* writev of a goroutine. `ours`: as for do_readv. */
 static ssize_t do_writev(int fd, const struct iovec *iov, int n, bool ours, struct counts *c)
 {
 #define counts (*c)
@@ -153,7 +153,7 @@ static ssize_t do_writev(int fd, const struct iovec *iov, int n, bool ours, stru
             if (rest_waits(&w, iov, (size_t)n, r))
                 SEND_THE_REST(&w, iov, (size_t)n, r, 0);
         } else if (how == HOW_KERNEL && ours && iov->iov_len <= PIPE_BUF) {
-            r = KERNEL(real.writev(w.file.fd, iov, n)); /* poll says that there is room for this many bytes */
+            r = KERNEL(real.writev(w.file.fd, iov, n)); /* poll says that there is room for these bytes */
         } else if (how == HOW_KERNEL) {
             r = ELSEWHERE(real.writev, (w.file.fd, iov, n));
         }
@@ -166,7 +166,7 @@ static ssize_t do_writev(int fd, const struct iovec *iov, int n, bool ours, stru
 }
 
 /*
- * A write of no bytes, as of read_nothing: it sends an empty datagram, and tells of a socket that can't be written to.
+ * A write of no bytes, like read_nothing: write sends an empty datagram, and reports a socket that can't be written to.
  * The kernel ends a record of a SOCK_SEQPACKET at each write.
  */
 static ssize_t write_nothing(int fd, const void *buf, struct counts *c)
@@ -209,7 +209,7 @@ EXPORT ssize_t writev(int fd, const struct iovec *iov, int n)
     return TAKEN ? do_writev(fd, iov, n, false, &counts) : real.writev(fd, iov, n);
 }
 
-/* As libc's, which call read and write within libc. */
+/* libc's own, which call read and write within libc. */
 
 EXPORT int eventfd_read(int fd, eventfd_t *value)
 {
@@ -228,7 +228,7 @@ EXPORT int eventfd_write(int fd, eventfd_t value)
     return do_writev(fd, &iov, 1, true, &counts) == sizeof value ? 0 : -1;
 }
 
-/* At -1 these are readv and writev, with flags. */
+/* At offset -1 these are readv and writev with flags. */
 
 EXPORT ssize_t preadv64v2(int fd, const struct iovec *iov, int n, off64_t at, int flags)
 {

@@ -5,7 +5,7 @@
 
 #include "calls.h"
 
-/* As write does it in a goroutine. */
+/* write of a goroutine. */
 ssize_t do_write(int fd, const void *buf, size_t n, struct counts *c);
 
 #endif

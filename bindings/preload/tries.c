@@ -1,8 +1,8 @@
 /*
- * Files and sockets. The flags of a file in the kernel are never changed, except for the instant of a connect. A call
- * that might block is tried with MSG_DONTWAIT or RWF_NOWAIT, and gs_poll_fd waits between two tries. Where the kernel
- * can't try without waiting, the call is made when poll says that it won't wait. If the call waits
- * nevertheless, other goroutines have the P.
+ * Files and sockets. A file's flags in the kernel are never changed, except for the instant of a connect. A call that
+ * might block is tried with MSG_DONTWAIT or RWF_NOWAIT, and gs_poll_fd waits between two tries. A call that can't be
+ * tried without waiting is made when poll says that it won't wait. If it waits nevertheless, other goroutines have the
+ * P.
  */
 #include "tries.h"
 
@@ -37,8 +37,8 @@ enum how may_wait(int fd, int timeout_option, enum kind *kind, gs_deadline *dead
 }
 
 /*
- * A call that fails this number of times after poll has said that the file is ready (on a local datagram socket whose
- * peer is full) is tried again after pauses of this length, in ns.
+ * After IN_VAIN failed tries on a file that poll calls ready (a local datagram socket whose peer is full), PAUSE ns
+ * pass before each further try.
  */
 enum { IN_VAIN = 8, PAUSE = 500 * 1000 };
 
@@ -51,12 +51,12 @@ static void expect_wait(int fd, bool yes)
         atomic_store_explicit(&drained[fd], yes, memory_order_relaxed);
 }
 
-/* A plain read from a socket that has to wait: gs_recv takes fewer system calls than a wait and a try. */
+/* Waits for a plain read from a socket by gs_recv, which takes fewer system calls than a wait and a try. */
 static enum how receive(struct waiting *w)
 {
     ssize_t r = wait_as_waiter(&w->file, 0, w->into, w->deadline);
     if (r == -ETIMEDOUT && w->deadline != GS_FOREVER && gs_now() >= w->deadline) {
-        /* SO_RCVTIMEO has passed. What came in time counts. */
+        /* SO_RCVTIMEO has passed. Bytes that came in time count. */
         r = real.recv(w->file.fd, w->into->iov_base, w->into->iov_len, MSG_DONTWAIT);
         if (r < 0)
             r = -errno;
@@ -71,8 +71,8 @@ static enum how receive(struct waiting *w)
 }
 
 /*
- * Whether the file is shut down for reading. Then a call that may wait ends at once, but tries of it go on to give
- * EAGAIN on some sockets: those for datagrams.
+ * Whether the file is shut down for reading. Then a call that may wait ends at once, but on datagram sockets tries of
+ * it still give EAGAIN.
  */
 static bool is_shut(int fd)
 {
@@ -82,7 +82,7 @@ static bool is_shut(int fd)
 
 enum how wait_again(struct waiting *w, int events, int timeout_option)
 {
-    const int wanted = errno; /* what the call gives if the time is over */
+    const int wanted = errno; /* errno of the call when its time is over */
     if (!w->begun) {
         enum how how = may_wait(w->file.fd, timeout_option, &w->kind, &w->deadline);
         if (w->skips && (how != HOW_PARK || w->kind != SOCKET)) {
@@ -124,10 +124,10 @@ enum how wait_again(struct waiting *w, int events, int timeout_option)
 }
 
 /*
- * How a read of a terminal waits. Without lines the terminal itself says how long a read waits, and for how many bytes.
- * Poll says that a read can be made when there are VMIN bytes, or when there is one if VMIN is 0 or VTIME isn't. So
- * poll can wait for a read only if VMIN is 1. HOW_PARK: poll can wait; HOW_KERNEL: the read doesn't wait; HOW_NOT:
- * only the read itself can.
+ * How a read of a terminal waits. In non-canonical mode the terminal's settings say how long a read waits, and for how
+ * many bytes. poll reports the terminal at VMIN bytes, or at one byte if VMIN is 0 or VTIME isn't. So poll can wait for
+ * a read only if VMIN is 1. HOW_PARK: poll can wait; HOW_KERNEL: the read doesn't wait; HOW_NOT: only the read itself
+ * can.
  */
 static enum how of_terminal(int fd)
 {
@@ -141,8 +141,9 @@ static enum how of_terminal(int fd)
 }
 
 /*
- * Whether the file is a FIFO that no process has open for writing, so that a read gives 0 at once. Poll tells of that only if a
- * writer has been there since the FIFO was opened. The call that copies out of it (tee) tells, and takes nothing.
+ * Whether the file is a FIFO that no process has open for writing, so that a read gives 0 at once. poll reports that
+ * only if the FIFO has had a writer since it was opened. tee, which copies out of it, reports that without taking
+ * anything.
  */
 static bool has_no_writer(int fd)
 {
@@ -200,7 +201,7 @@ enum ready wait_until_ready(int fd, int events, struct counts *c)
     if (may_wait(fd, reads ? SO_RCVTIMEO : SO_SNDTIMEO, &w.kind, &w.deadline) != HOW_PARK)
         return NEVER_WAITS;
     if (w.deadline != GS_FOREVER)
-        return ONLY_CALL_WAITS; /* for as long as the socket says */
+        return ONLY_CALL_WAITS; /* for as long as the socket's option says */
     if (reads && w.kind != SOCKET) {
         if (has_no_writer(fd))
             return NEVER_WAITS;

@@ -1,8 +1,8 @@
 /*
  * The table of waiters by address: goroutines, and the threads of goroutines that can't park. README.md has the
  * protocols; this file says which thread takes a waiter out of the table. A waiter is on its owner's stack. A waker
- * does all its work on it with the bucket's lock held, gs_ready included. So a waiter whose deadline has passed takes
- * the lock and sees by `woken` whether it was woken, too. After that no other thread touches it.
+ * does all its work on the waiter with the bucket's lock held, gs_ready included. So a waiter whose deadline has passed
+ * takes the lock, and sees in `woken` whether it was also woken. After that no other thread touches it.
  */
 #include "waiters.h"
 #include "parts.h"
@@ -20,8 +20,8 @@ struct bucket *bucket_of(const void *addr)
 }
 
 /*
- * A goroutine that holds the lock is not preempted, so spinning waiters wait only for an instant. gs_ready, which is
- * called with the lock held, doesn't switch.
+ * Tries to lock the bucket. The goroutine that holds the lock is not preempted, so spinning waiters wait only for an
+ * instant. gs_ready, which is called with the lock held, doesn't switch.
  */
 bool bucket_try_lock(struct bucket *b)
 {
@@ -60,7 +60,7 @@ void enqueue(struct bucket *b, struct waiter *w, bool first_of_all)
     w->prev = next->prev;
     next->prev->next = w;
     next->prev = w;
-    /* A locked instruction: README.md says what it comes before. */
+    /* A locked instruction: README.md says what it orders. */
     atomic_fetch_add(&b->waiting, 1);
 }
 
@@ -88,15 +88,15 @@ struct parking {
     struct waiter *waiter;
 };
 
-/* On another stack: the goroutine is at rest, and may be woken. */
+/* Unlocks the bucket. Called on another stack: the goroutine is at rest, and may be woken. */
 static bool unlock_at_rest(gs_g *g, void *arg)
 {
     struct parking *p = arg;
     if (g == NULL)
-        return false; /* no goroutine that can park */
+        return false; /* the caller is no goroutine that can park */
     p->waiter->g = g;
     p->waiter->at_rest = true;
-    /* Not bucket_unlock: this is not the goroutine that has disabled preemption. */
+    /* Not bucket_unlock: this context has not disabled preemption. */
     atomic_store_explicit(&p->bucket->lock, 0, memory_order_release);
     return true;
 }
@@ -114,9 +114,9 @@ bool park(struct bucket *b, struct waiter *w, gs_deadline deadline)
             gs_preempt_enable();
         } else if (r == -EAGAIN || r == -ETIMEDOUT) {
             in_time = false;
-            break; /* still locked */
+            break; /* the word is still locked */
         } else {
-            /* The thread waits: in a system call, or for want of memory for the deadline. */
+            /* The thread waits: during a system call, or if there is no memory for the deadline. */
             bucket_unlock(b);
             while (atomic_load(&w->woken) == 0 && (deadline == GS_FOREVER || gs_now() < deadline))
                 futex_wait(&w->woken, 0, deadline);

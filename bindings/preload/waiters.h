@@ -1,4 +1,4 @@
-/* The table of waiters, by the address that they wait for. README.md has the protocols. */
+/* The table of waiters, keyed by the address they wait for. README.md has the protocols. */
 
 #ifndef GOSCHED_PRELOAD_WAITERS_H
 #define GOSCHED_PRELOAD_WAITERS_H
@@ -11,9 +11,9 @@ struct waiter {
     struct waiter *next, *prev;
     const void *addr;
     enum what what;
-    uint32_t bits;     /* of a FUTEX: which wake-ups it waits for */
-    gs_g *g;           /* NULL: it blocks its thread on `woken` */
-    atomic_uint woken; /* 1: a waker has taken it off the table */
+    uint32_t bits;     /* for a FUTEX: the wake-ups that it waits for */
+    gs_g *g;           /* NULL: the waiter blocks its thread on `woken` */
+    atomic_uint woken; /* 1: a waker has taken the waiter off the table */
     bool at_rest;
 };
 
@@ -32,26 +32,27 @@ static inline bool has_waiters(const void *addr)
 void bucket_lock(struct bucket *b);
 bool bucket_try_lock(struct bucket *b);
 void bucket_unlock(struct bucket *b);
-/* With the bucket locked. */
+/* Adds the waiter to the table. Called with the bucket locked. */
 void enqueue(struct bucket *b, struct waiter *w, bool first_of_all);
 void dequeue(struct bucket *b, struct waiter *w);
 /*
- * The bucket is locked and the waiter in it; unlocks it, and waits until the waiter has been woken: true.
- * False: the deadline has passed first, and the waiter is not in the table any more.
+ * Unlocks the bucket, which has the waiter, and waits until the waiter is woken: true. False: the deadline passed
+ * first, and the waiter is off the table.
  */
 bool park(struct bucket *b, struct waiter *w, gs_deadline deadline);
-/* Wakes up to n waiters for the address, in their order; gives how many. Of a FUTEX: those that wait for one of the bits. */
+/* Wakes up to n waiters for the address, in order; returns how many. For a FUTEX: those that wait for one of the
+   bits. */
 unsigned wake_some(const void *addr, unsigned n, uint32_t bits);
 static inline unsigned wake(const void *addr, unsigned n)
 {
     return wake_some(addr, n, UINT32_MAX);
 }
-/* Wakes those who can share the lock: the readers that wait before the first writer, or the first writer. */
+/* Wakes the waiters that can share the lock: the readers before the first writer, or the first writer. */
 void wake_lockers(const void *addr);
-/* With the bucket locked: takes it off the table and wakes it. */
+/* Takes a waiter off the table and wakes it. Called with the bucket locked. */
 void wake_waiter(struct bucket *b, struct waiter *w);
-/* Waits in the kernel until the word has another value, the deadline passes, or for no reason; wakes up to n threads that
- * do. The word is this process's alone. */
+/* Waits in the kernel while the word has the value, until a wake-up or the deadline, or ends for no reason. futex_wake
+ * wakes up to n such threads. The word is this process's alone. */
 void futex_wait(const void *word, unsigned value, gs_deadline deadline);
 void futex_wake(const void *word, int n);
 
