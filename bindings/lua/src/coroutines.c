@@ -1,11 +1,12 @@
 /* Coroutines of goroutines.
 
-   A coroutine has a hook of its own, so the handler of the slice must know which one runs. In the states of goroutines, resume,
-   wrap and close of the library `coroutine` are these, which say so, and else do as Lua's own. */
+   A coroutine has a hook of its own, so the slice's handler must know which coroutine runs. In the states of
+   goroutines the functions below replace resume, wrap and close of the library `coroutine`: they note the
+   running coroutine, and otherwise do as Lua's own. */
 
 #include "lgs.h"
 
-/* Says that the coroutine `co` (NULL: none) runs; gives what ran before. */
+/* Notes that the coroutine `co` (NULL: none) runs; returns the one that ran before. */
 static lua_State *switch_to(struct state *S, lua_State *co)
 {
     lua_State *was = S->coroutine;
@@ -13,7 +14,7 @@ static lua_State *switch_to(struct state *S, lua_State *co)
     return was;
 }
 
-/* Ends a coroutine, whose <close> variables are closed in it. */
+/* Ends a coroutine and closes its <close> variables in it. */
 static int reset(struct state *S, lua_State *co)
 {
     lua_State *was = switch_to(S, co);
@@ -22,7 +23,8 @@ static int reset(struct state *S, lua_State *co)
     return status;
 }
 
-/* As auxresume in Lua's lcorolib.c: gives how many results are on L; below 0: an error is. */
+/* Resumes a coroutine, as auxresume in Lua's lcorolib.c. Returns the number of results on L; below 0: an error
+   is on L. */
 static int resume(struct state *S, lua_State *L, lua_State *co, int n)
 {
     if (!lua_checkstack(co, n)) {
@@ -35,7 +37,7 @@ static int resume(struct state *S, lua_State *L, lua_State *co, int n)
     switch_to(S, was);
     if (status != LUA_OK && status != LUA_YIELD) {
         bool stopped = lgs_is_stopped(S);
-        if (stopped) { /* the error is for the whole goroutine */
+        if (stopped) { /* the error ends the whole goroutine */
             if (lua_gethook(co) == lgs_on_slice)
                 lua_sethook(L, lgs_on_slice, LUA_MASKCOUNT, 1);
             reset(S, co);
@@ -77,7 +79,7 @@ static int co_close(lua_State *L)
     return good ? 1 : 2;
 }
 
-/* What wrap gives. */
+/* The function that wrap returns. */
 static int co_wrapped(lua_State *L)
 {
     lua_State *co = lua_tothread(L, lua_upvalueindex(2));

@@ -5,7 +5,7 @@
 
 #include "lgs.h"
 
-/* A read asks the system for this number of bytes at least. */
+/* The least number of bytes that a read asks of the system. */
 #define CHUNK 16384
 
 enum kind { DISK, STREAM, LISTENER, DATAGRAMS };
@@ -17,16 +17,16 @@ struct file {
     uint8_t kind;
     bool appends;
     int fd;
-    _Atomic uint32_t users; /* calls that use fd now, and CLOSED. The last one closes it */
+    _Atomic uint32_t users; /* calls that use fd now, and CLOSED. The last of them closes fd */
     gs_mutex reading, writing;
-    /* What was read and not yet asked for: from lo up to hi. `reading` guards it. */
+    /* Bytes read but not yet asked for: from lo up to hi. `reading` guards them. */
     char *data;
     size_t lo, hi, size;
 };
 
 #define CLOSED (UINT32_C(1) << 31)
 
-/* Before the file's descriptor is used: false if the file is closed. lgs_unuse follows. */
+/* Begins a use of the file's descriptor, until lgs_unuse. False: the file is closed. */
 static inline bool lgs_use(struct file *f)
 {
     uint32_t now = atomic_load(&f->users);
@@ -52,20 +52,21 @@ static inline struct file *lgs_check_file(lua_State *L, int arg)
     return lgs_check(L, arg, LGS_FILE);
 }
 
-/* The file of argument arg, or an error if it is of another kind. */
+/* The file of argument arg; raises an error if it is of another kind. */
 struct file *lgs_check_kind(lua_State *L, int arg, enum kind kind);
-/* A file that data is read from and written to. */
+/* The file of argument arg; raises an error unless it can be read and written. */
 struct file *lgs_check_stream(lua_State *L, int arg);
 /* Pushes a file that has no descriptor yet. */
 struct file *lgs_new_file(lua_State *L, enum kind kind);
-/* Gives the file on top of the stack its descriptor. If fd is below 0, it is an error: the results say it. Gives how many. */
+/* Gives the file on top of the stack its descriptor. fd below 0 is an error, which becomes the results. Returns
+   the number of results. */
 int lgs_made_file(lua_State *L, struct file *f, int fd);
-/* The results of a call on a file that was closed. */
+/* Pushes the results of a call on a closed file; returns their number. */
 int lgs_push_closed(lua_State *L);
 
-/* What is read: at most n bytes, n bytes, a line (with its end), or all. */
+/* What to read: at most n bytes, n bytes, a line (with its end), or all. */
 enum what { SOME, BYTES, LINE, LINE_WITH_END, ALL };
-/* Reads from argument 1, the file f, and gives the number of results. */
+/* Reads from argument 1, the file f. Returns the number of results. */
 int lgs_read_file(lua_State *L, struct file *f, enum what what, size_t n, gs_deadline deadline);
 
 #endif

@@ -11,7 +11,7 @@
 
 const char *const lgs_kinds[] = {"file", "connection", "listener", "UDP socket"};
 
-/* -EBADF: it was closed before. */
+/* Closes a file. -EBADF: it was already closed. */
 static int close_file(struct file *f)
 {
     uint32_t before = atomic_fetch_or(&f->users, CLOSED);
@@ -19,7 +19,8 @@ static int close_file(struct file *f)
         return -EBADF;
     if (before == 0)
         return gs_close(f->fd);
-    /* The waiters come back, and the last of them closes the file. No waiter meets a file that gets the number next. */
+    /* The waiters return, and the last of them closes the file. So no waiter meets the next file with this
+       number. */
     if (f->kind != DISK)
         shutdown(f->fd, SHUT_RDWR);
     return 0;
@@ -80,7 +81,7 @@ int lgs_made_file(lua_State *L, struct file *f, int fd)
 
 /* ---- Reading ---- */
 
-/* Waits for more data. > 0: there is more; 0: the end. With `reading` held. */
+/* Waits for more data. > 0: there is more; 0: the end. Called with `reading` held. */
 static ssize_t fill(struct file *f, gs_deadline deadline)
 {
     if (f->lo == f->hi)
@@ -106,7 +107,7 @@ static ssize_t fill(struct file *f, gs_deadline deadline)
     return r;
 }
 
-/* The length of the result, which is in the state's scratch; or an error. *end: nothing is left. */
+/* Reads into the state's scratch. Returns the length of the result, or an error. *end: nothing is left. */
 static ssize_t read_locked(struct state *S, struct file *f, enum what what, size_t n, gs_deadline deadline, bool *end)
 {
     size_t looked = 0, want = 0, skip = 0;
@@ -117,7 +118,7 @@ static ssize_t read_locked(struct state *S, struct file *f, enum what what, size
             enough = have > 0 || n == 0;
             want = have < n ? have : n;
         } else if (what == BYTES) {
-            /* No bytes of a file are read to see whether it is at its end. A connection isn't waited for. */
+            /* A read of 0 bytes tells whether a file is at its end. It doesn't wait for a connection. */
             enough = have >= n && (n > 0 || have > 0 || f->kind != DISK);
             want = have < n ? have : n;
         } else if (what == ALL) {
@@ -131,7 +132,7 @@ static ssize_t read_locked(struct state *S, struct file *f, enum what what, size
         }
         ssize_t r = enough ? 1 : fill(f, deadline);
         if (r < 0)
-            return r; /* what was read stays, for the next call */
+            return r; /* the bytes read stay for the next call */
         if (enough || r == 0) {
             *end = want == 0 && !enough;
             break;
@@ -178,7 +179,7 @@ int lgs_read_file(lua_State *L, struct file *f, enum what what, size_t n, gs_dea
     return 1;
 }
 
-/* The optional format at arg, as those of Lua's own files. */
+/* Checks the optional format at arg, with the formats of Lua's own files. */
 static enum what check_format(lua_State *L, int arg, size_t *n)
 {
     *n = 0;
@@ -210,7 +211,7 @@ static int l_read(lua_State *L)
     return lgs_read_file(L, f, what, n, lgs_deadline(L, 3));
 }
 
-/* What lines() gives: upvalues are the state, the file, the format and the timeout. */
+/* The iterator that lines() returns. Upvalues: the state, the file, the format and the timeout. */
 static int next_line(lua_State *L)
 {
     size_t n;
@@ -241,7 +242,7 @@ static int l_lines(lua_State *L)
 
 /* ---- Writing ---- */
 
-/* The file's position is before what was read and not asked for. With `reading` held. */
+/* Moves the file's position back over bytes read but not asked for. Called with `reading` held. */
 static void step_back(struct file *f)
 {
     if (f->kind == DISK && f->hi > f->lo && lseek(f->fd, -(off_t)(f->hi - f->lo), SEEK_CUR) >= 0)
@@ -295,7 +296,7 @@ static int l_close(lua_State *L)
     return lgs_done(S, L, r == -EBADF ? 0 : r);
 }
 
-/* A to-be-closed variable may be given an error as the second argument. */
+/* A to-be-closed variable's file may get an error as its second argument. */
 static int file_close(lua_State *L)
 {
     lua_settop(L, 1);
@@ -375,7 +376,7 @@ static int l_open(lua_State *L)
     lgs_enter(S, false);
     if (fd < 0) {
         int n = lgs_made_file(L, f, fd);
-        if (n == 3) { /* as io.open says it */
+        if (n == 3) { /* an error, as io.open returns it */
             lua_pushfstring(L, "%s: %s", path, lua_tostring(L, -2));
             lua_replace(L, -3);
         }

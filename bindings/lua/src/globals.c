@@ -1,10 +1,10 @@
-/* What a goroutine finds in its state besides modules: the globals, the metatables of basic types, io's default files, and
-   numbers of math.random that no earlier goroutine has chosen by math.randomseed.
+/* The contents of a goroutine's state besides modules: the globals, the metatables of basic types, io's default
+   files, and numbers of math.random that no earlier goroutine has chosen by math.randomseed.
 
-   The table of globals is the same one as long as the state lives, because the functions of modules that the state has
-   loaded have that table as their _ENV. Between goroutines its content goes back to what it was at first and what
-   modules have defined while `require` loaded them. The metatables of basic types, and that of the table of globals
-   itself, go back in the same way, and so does what is in them: all strings of a state share one metatable. */
+   A state keeps one table of globals for life, because it is the _ENV of the functions of loaded modules.
+   Between goroutines its fields are reset to the first ones, plus those that modules defined while `require`
+   loaded them. The metatables of basic types, and of the table of globals, are reset in the same way, with
+   their fields: all strings of a state share one metatable. */
 
 #include "lgs.h"
 
@@ -13,17 +13,17 @@
 
 /* Keys of the registry. */
 static const char table_key;  /* the table of globals */
-static const char fields_key; /* a table: what each goroutine finds in the table of globals */
+static const char fields_key; /* a table: the fields that each goroutine finds in the table of globals */
 static const char metas_key;  /* a list: the metatable of each holder, or false */
-static const char parts_key;  /* a list: what each goroutine finds in these metatables, or false */
-static const char files_key;  /* a list: what FILES are at first */
+static const char parts_key;  /* a list: the fields that each goroutine finds in these metatables, or false */
+static const char files_key;  /* a list: the first values of FILES */
 static const char seed_key;   /* Lua's own math.randomseed */
 
 /* io's default files, in the registry. */
 static const char *const files[] = {"_IO_input", "_IO_output"};
 #define FILES 2
 
-/* The values whose metatables count: one of each basic type, and the table of globals. */
+/* The holders: values whose metatables are reset, one of each basic type and the table of globals. */
 #define HOLDERS 8
 
 static void push_holder(lua_State *L, int i)
@@ -83,7 +83,7 @@ static void push_copy(lua_State *L)
     set_fields(L, from + 1, from);
 }
 
-/* Pushes three tables: the globals, the metatables of the holders, and what is in these. */
+/* Pushes three tables: the globals, the holders' metatables, and the fields of these. */
 static void push_all(lua_State *L)
 {
     lua_rawgetp(L, LUA_REGISTRYINDEX, &table_key);
@@ -103,7 +103,7 @@ static void push_all(lua_State *L)
     }
 }
 
-/* How many fields the table on top of the stack has. */
+/* The number of fields of the table on top of the stack. */
 static int count_fields(lua_State *L)
 {
     int n = 0;
@@ -113,7 +113,7 @@ static int count_fields(lua_State *L)
     return n;
 }
 
-/* Counts what a goroutine finds, to see later whether some of it is gone. */
+/* Counts the fields that a goroutine finds, to detect later whether some are gone. */
 static void count_all(struct state *S, lua_State *L)
 {
     lua_rawgetp(L, LUA_REGISTRYINDEX, &fields_key);
@@ -128,7 +128,7 @@ static void count_all(struct state *S, lua_State *L)
     lua_pop(L, 2);
 }
 
-/* The tables at `before` and `now` are copies of one table. What has changed goes into the table at `kept`. */
+/* Copies to the table at `kept` the fields that differ between `before` and `now`, two copies of one table. */
 static void keep_fields(lua_State *L, int before, int now, int kept)
 {
     lua_pushnil(L);
@@ -155,8 +155,7 @@ static void keep_fields(lua_State *L, int before, int now, int kept)
     }
 }
 
-/* The tables at `before` and after it are what push_all has given: what has changed since is there for each goroutine
-   from now on. */
+/* Keeps, for each later goroutine, what has changed since push_all gave the tables at `before` and after it. */
 static void keep_changes(struct state *S, lua_State *L, int before)
 {
     int now = lua_gettop(L) + 1, fields = now + 3, metas = now + 4, parts = now + 5, at = now + 6;
@@ -175,7 +174,7 @@ static void keep_changes(struct state *S, lua_State *L, int before)
             lua_rawseti(L, metas, i);
             lua_rawgeti(L, now + 2, i);
             lua_rawseti(L, parts, i);
-        } else if (lua_istable(L, at) && lua_rawequal(L, at, at + 2)) { /* and not one of the goroutine's own */
+        } else if (lua_istable(L, at) && lua_rawequal(L, at, at + 2)) { /* and not the goroutine's own */
             lua_settop(L, at - 1);
             lua_rawgeti(L, before + 2, i);
             lua_rawgeti(L, now + 2, i);
@@ -188,7 +187,7 @@ static void keep_changes(struct state *S, lua_State *L, int before)
     count_all(S, L);
 }
 
-/* Of the process: what the seeds of all states have in common, and how many were given. */
+/* Of the process: the part common to all states' seeds, and the number of seeds given. */
 static lua_Integer process_seed;
 static _Atomic lua_Integer seeds;
 
@@ -198,7 +197,7 @@ static void make_process_seed(void)
         process_seed = gs_now();
 }
 
-/* A seed for math.random that no other state has, nor this one had before. */
+/* Gives math.random a seed that no other state has, and this one never had. */
 static void seed_anew(lua_State *L)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -209,7 +208,7 @@ static void seed_anew(lua_State *L)
     lua_call(L, 2, 0);
 }
 
-/* As findloader in Lua's loadlib.c, for the name at 1: pushes the loader and the loader's data. */
+/* Pushes the loader of the name at 1 and the loader's data, as findloader in Lua's loadlib.c. */
 static void find_loader(lua_State *L, const char *name, bool sent)
 {
     luaL_Buffer text;
@@ -245,8 +244,8 @@ static void find_loader(lua_State *L, const char *name, bool sent)
     }
 }
 
-/* As ll_require in Lua's loadlib.c; keeps what the module changes. Upvalue 2 is the library `package`. A second argument
-   says that a message names the module. */
+/* `require`, as ll_require in Lua's loadlib.c; also keeps what the module changes. Upvalue 2 is the library
+   `package`. A second argument: a message names the module. */
 static int require(lua_State *L)
 {
     struct state *S = lgs_state(L);
@@ -285,7 +284,7 @@ void lgs_note_meta(struct state *S, lua_State *L)
     lua_pop(L, 1);
 }
 
-/* Lua's own, except that it notes metatables with finalizers. Upvalue 2 is "__gc". */
+/* Lua's own setmetatable, which also notes metatables with finalizers. Upvalue 2 is "__gc". */
 static int set_metatable(lua_State *L)
 {
     struct state *S = lgs_state(L);
@@ -335,8 +334,8 @@ void lgs_globals_open(struct state *S, lua_State *L)
     lua_pop(L, 1);
 }
 
-/* The table at `table` goes back to what is in the table at `fields`. Gives how many fields were dropped; adds to *kept
-   those that were still there. */
+/* Resets the table at `table` to the fields of the table at `fields`. Returns the number of fields dropped;
+   adds to *kept those that were still there. */
 static int restore_fields(lua_State *L, int table, int fields, int *kept)
 {
     int dropped = 0;
@@ -357,7 +356,7 @@ static int restore_fields(lua_State *L, int table, int fields, int *kept)
     return dropped;
 }
 
-/* The globals go back; gives how many were dropped. */
+/* Resets the globals; returns the number dropped. */
 static int restore_globals(struct state *S, lua_State *L)
 {
     int kept = 0, top = lua_gettop(L);
@@ -370,7 +369,7 @@ static int restore_globals(struct state *S, lua_State *L)
     return dropped;
 }
 
-/* The metatables of the holders go back, and what is in them. */
+/* Resets the holders' metatables and their fields. */
 static void restore_metas(struct state *S, lua_State *L)
 {
     int kept = 0, top = lua_gettop(L), metas = top + 1, parts = top + 2;

@@ -7,32 +7,32 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a goroutine that has ended takes as long as it has a handle, in bytes: the library's descriptor and the copies of
-   its name, paths and result. */
+/* The memory, in bytes, of an ended goroutine that still has a handle: the library's descriptor and the copies
+   of its name, paths and result. */
 #define GOROUTINE 1024
 
-/* An error that was not asked for is printed after this time, in ns. */
+/* An error that no caller has asked for is printed after this time, in ns. */
 #define REPORT_AFTER LGS_SECOND
 
 struct goroutine {
     struct shared shared;
     gs_g *g;
-    struct message *job;    /* the function, its arguments */
-    char *paths;            /* package.path and then package.cpath of the goroutine that started this one */
+    struct message *job;    /* the function and its arguments */
+    char *paths;            /* package.path, then package.cpath, of the goroutine that started this one */
     struct preloads *preloads; /* for package.preload; a reference, or NULL */
-    struct message *result; /* what it has returned, or the error */
+    struct message *result; /* the return values, or the error */
     char *traceback;
     struct shared *done;         /* a wait group to count down, or NULL */
     _Atomic int status;          /* G_... */
-    _Atomic bool joined;         /* a caller has been told how it ended, or waits to be */
-    struct program *program;     /* that it belongs to; as long as it has not ended, one of the program's users */
-    struct goroutine *next_failed, **at_failed; /* in `failed`: the next, and what points to this; NULL: not in it */
-    int64_t report_at;                          /* when its error is printed, by gs_now */
+    _Atomic bool joined;         /* a caller has been told how the goroutine ended, or waits to be */
+    struct program *program;     /* the goroutine is one of its users until its end */
+    struct goroutine *next_failed, **at_failed; /* the links of `failed`; NULL: not in it */
+    int64_t report_at;                          /* when to print the error, by gs_now */
 };
 
 enum { G_RUNS, G_DONE, G_FAILED };
 
-/* What goroutines are spawned with, in bytes; 0: the library's default. */
+/* The stack size of spawned goroutines, in bytes; 0: the library's default. */
 static size_t stack_size;
 
 void lgs_goroutines_start(size_t stack)
@@ -40,13 +40,13 @@ void lgs_goroutines_start(size_t stack)
     stack_size = stack;
 }
 
-/* ---- Errors that were not asked for ---- */
+/* ---- Errors that no caller has asked for ---- */
 
-/* Goroutines whose error was not asked for yet, the oldest failure first; each a reference. One goroutine, the reporter,
- * waits for all of them. */
+/* Goroutines whose error no caller has asked for yet, the oldest failure first; each a reference. One
+ * goroutine, the reporter, waits for all of them. */
 static gs_mutex failed_lock;
 static struct goroutine *failed, **failed_end = &failed;
-static bool reporting; /* with failed_lock: there is a reporter */
+static bool reporting; /* there is a reporter; guarded by failed_lock */
 
 static void report(struct goroutine *g)
 {
@@ -56,7 +56,7 @@ static void report(struct goroutine *g)
             g->traceback ? g->traceback : "not enough memory");
 }
 
-/* The caller holds failed_lock. */
+/* Takes the goroutine out of `failed`. The caller holds failed_lock. */
 static void remove_failed(struct goroutine *g)
 {
     *g->at_failed = g->next_failed;
@@ -67,7 +67,7 @@ static void remove_failed(struct goroutine *g)
     g->at_failed = NULL;
 }
 
-/* Takes the goroutine out of `failed`; false: it isn't there. The reference is the caller's then. */
+/* Takes the goroutine out of `failed`, and passes the reference to the caller. False: it isn't there. */
 static bool take_failed(struct goroutine *g)
 {
     gs_cancel_disable();
@@ -80,7 +80,7 @@ static bool take_failed(struct goroutine *g)
     return found;
 }
 
-/* A goroutine's: the reporter. */
+/* The reporter goroutine's function. */
 static void report_late(void *unused)
 {
     (void)unused;
@@ -105,7 +105,7 @@ static void report_late(void *unused)
     }
 }
 
-/* A goroutine has failed: it is reported unless its error is asked for in time. */
+/* Has a goroutine's error printed unless a caller asks for it in time. */
 static void add_failed(struct goroutine *g)
 {
     lgs_retain(&g->shared);
@@ -118,14 +118,14 @@ static void add_failed(struct goroutine *g)
     reporting = true;
     gs_mutex_unlock(&failed_lock);
     if (starts && gs_spawn(report_late, NULL) != 0) {
-        /* The next failure tries again; else it is reported at the end. */
+        /* The next failure tries again; if there is none, the error is reported at the end. */
         (void)!gs_mutex_lock(&failed_lock, GS_FOREVER);
         reporting = false;
         gs_mutex_unlock(&failed_lock);
     }
 }
 
-/* At the end of the program: what has not been reported yet. */
+/* Reports, at the end of the program, the errors that have not been reported yet. */
 static __attribute__((destructor)) void report_all(void)
 {
     while (failed) {
@@ -158,14 +158,14 @@ static void set_traceback(struct goroutine *g, const char *text)
     g->traceback = strdup(text);
 }
 
-/* The message handler: keeps the traceback, and gives the error. An error in a __close that an earlier error has called
-   replaces that error, and so does its traceback. */
+/* The message handler: keeps the traceback, and returns the error. An error in a __close that runs because of
+   an earlier error replaces that error and its traceback. */
 static int note_error(lua_State *L)
 {
     struct state *S = lgs_state_of(L);
     struct goroutine *g = S->g;
     lua_settop(L, 1);
-    if (lgs_is_stopped(S)) /* no program is left that could ask */
+    if (lgs_is_stopped(S)) /* no program is left that could ask for the error */
         return 1;
     const char *text = luaL_tolstring(L, 1, NULL);
     luaL_traceback(L, L, text, 1);
@@ -187,7 +187,7 @@ static void set_path(lua_State *L, const char *field, const char *path)
     lua_pop(L, 1);
 }
 
-/* Protected: all that a goroutine does. */
+/* The whole life of a goroutine; called protected. */
 static int goroutine_body(lua_State *L)
 {
     struct state *S = lua_touserdata(L, 1);
@@ -231,7 +231,7 @@ static int pack_text(lua_State *L)
 static void run_goroutine(void *arg)
 {
     struct goroutine *g = arg;
-    /* The program can't cancel what happens here. */
+    /* The program can't cancel the code from here on. */
     gs_cancel_disable();
     struct state *S = atomic_load(&g->program->closed) ? NULL : lgs_get_state(g, g->program);
     int status = G_FAILED;
@@ -246,10 +246,10 @@ static void run_goroutine(void *arg)
         if (r == LUA_OK) {
             status = G_DONE;
         } else if (!lgs_is_stopped(S)) {
-            /* Of these Lua tells no message handler; what it says is a string. */
+            /* For these errors Lua calls no message handler; the error is a string. */
             if (r == LUA_ERRMEM || r == LUA_ERRERR)
                 set_traceback(g, lua_tostring(L, 2));
-            /* The error is at 2: as it is, or what tostring says. */
+            /* Packs the error at 2, as it is or as tostring's text. */
             lua_pushcfunction(L, pack_error);
             lua_pushlightuserdata(L, g);
             lua_pushvalue(L, 2);
@@ -272,7 +272,7 @@ static void run_goroutine(void *arg)
         lgs_release(g->done);
         g->done = NULL;
     }
-    /* Before the status says so: a caller of join that learns of the failure takes it out again. */
+    /* Before the status changes: a caller of join that sees the failure takes the goroutine out again. */
     if (status == G_FAILED && !atomic_load(&g->program->closed))
         add_failed(g);
     atomic_store(&g->status, status);
@@ -283,7 +283,7 @@ static void run_goroutine(void *arg)
 
 /* ---- Functions of the module ---- */
 
-/* The options of gosched.go, a table at an index. */
+/* Reads the options of gosched.go from the table at index. */
 static void read_options(lua_State *L, int index, gs_spawn_opts *opts, const char **name)
 {
     lua_pushnil(L);
@@ -342,7 +342,8 @@ int lgs_go(struct state *S, lua_State *L, int index, struct shared *done)
     if (lua_istable(L, index)) {
         read_options(L, index, &opts, &name);
         if (name) {
-            /* In the table's place: a function of gosched.clone may take the name out of the table. */
+            /* Kept on the stack in the table's place: a function of gosched.clone may take the name out of the
+               table. */
             lua_pushstring(L, name);
             lua_replace(L, index);
             name = lua_tostring(L, index);
@@ -410,7 +411,7 @@ static int l_join(lua_State *L)
     int r = gs_join(g->g, deadline);
     lgs_enter(S, deadline == GS_FOREVER);
     if (r < 0) {
-        /* Its error is not asked for again. */
+        /* This call has failed, so it no longer asks for the goroutine's error. */
         if (!was)
             atomic_store(&g->joined, false);
         if (r == -EDEADLK)

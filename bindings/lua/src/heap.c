@@ -1,13 +1,14 @@
 /* The memory of a state of the pool.
 
-   malloc has arenas, one for each thread or so. A state that moves between threads takes memory from one arena after another,
-   and what it gives back stays in each of them: a process would end with as many times the memory as there are arenas. So a
-   state has a heap of its own. One thread at a time uses the state, so the heap needs no lock.
+   malloc has about one arena for each thread. A state that moves between threads takes memory from one arena
+   after another, and freed memory stays in each arena: a process would end up with as many times the memory as
+   there are arenas. So a state has a heap of its own. One thread at a time uses the state, so the heap needs no
+   lock.
 
-   A heap is made of chunks, a chunk of cells. A slab is one cell or a few, with blocks of one size. Lua says how large a block
-   is that it gives back, so blocks have no headers. A block that is too large for slabs has cells of its own, a larger one has
-   chunks of its own, and a very large one is malloc's. When a slab has no block in use, its cells go back to the chunk; when a
-   chunk has no cell in use, it goes back to all heaps. */
+   A heap is made of chunks, a chunk of cells. A slab is one cell or a few, with blocks of one size. Lua tells
+   the size of a block that it frees, so blocks have no headers. A block too large for slabs has cells of its
+   own, a larger one has chunks of its own, and a very large one comes from malloc. A slab without blocks in use
+   returns its cells to the chunk; a chunk without cells in use returns to the chunks that all heaps share. */
 
 #include "lgs.h"
 
@@ -20,34 +21,34 @@
 #define REGION (32 * CHUNK)       /* bytes; a region's address is a multiple of it */
 #define CELLS ((int)(CHUNK / CELL))
 #define HEADER 2                  /* cells of a chunk that have its header */
-#define UNIT 16                   /* bytes: sizes of blocks, and their addresses, are multiples of it */
+#define UNIT 16                   /* bytes; sizes of blocks, and their addresses, are multiples of it */
 #define MOST (CHUNK - HEADER * CELL) /* bytes of the largest block with cells of its own */
 #define VERY_LARGE (REGION - CHUNK)  /* bytes of the largest block with chunks of its own */
-/* Chunks that are not in use and keep their memory, at most. The others keep only their addresses. */
+/* The most unused chunks that keep their memory. Others keep only their addresses. */
 #define WARM 256
-/* Chunks that a heap looks for cells in, at most, before it gets another one. */
+/* The most chunks that a heap searches for cells before it gets another chunk. */
 #define TRIES 8
 
-/* Of a class of blocks: its size in bytes, the cells of a slab in a heap that is small, and in another one. */
+/* For a class of blocks: the size in bytes, and the cells of a slab in a small heap and in a larger one. */
 static const struct {
     uint16_t size;
     uint8_t cells, many;
 } classes[LGS_CLASSES] = {{16, 1, 4},  {32, 1, 4},  {48, 1, 4},  {64, 1, 4},  {80, 1, 4},  {96, 1, 4},  {112, 1, 4}, {128, 1, 4},
                           {160, 1, 4}, {192, 1, 4}, {224, 2, 4}, {256, 1, 4}, {320, 1, 4}, {384, 3, 6}, {448, 4, 8}, {512, 1, 4}};
 #define LARGEST 512
-/* A heap is small as long as it has this many chunks. */
+/* A heap is small up to this number of chunks. */
 #define SMALL 1
 
-/* The class of n units. */
+/* The class of a block of n units. */
 static const uint8_t class_of[LARGEST / UNIT + 1] = {0,  0,  1,  2,  3,  4,  5,  6,  7,  8,  8,  9,  9,  10, 10, 11, 11,
                                                      12, 12, 12, 12, 13, 13, 13, 13, 14, 14, 14, 14, 15, 15, 15, 15};
 
-/* Of a chunk's cell; those of a slab's first cell are the slab's. */
+/* A cell's fields; those of a slab's first cell apply to the slab. */
 struct slab {
-    void *free;              /* blocks that were given back, each pointing to the next */
+    void *free;              /* freed blocks, each pointing to the next */
     struct slab *next, *prev; /* of the same class and with room */
-    uint16_t live;           /* blocks in use; of a block with cells of its own: how many */
-    uint16_t fresh, end;     /* blocks that were not in use yet, in units from the chunk's beginning */
+    uint16_t live;           /* blocks in use; for a block with cells of its own: the number of cells */
+    uint16_t fresh, end;     /* blocks not used yet, in units from the chunk's beginning */
     uint8_t kind;            /* the class, and MANY; or OWN */
     uint8_t first;           /* the first cell of the slab that has this one */
 };
@@ -56,8 +57,8 @@ enum { MANY = 0x40, OWN = 0x80 };
 struct chunk {
     union {
         struct {
-            struct chunk *next, *prev; /* of the heap: those with free cells first */
-            uint64_t free;             /* cells, a bit for each */
+            struct chunk *next, *prev; /* the heap's other chunks: those with free cells first */
+            uint64_t free;             /* free cells, a bit each */
         };
         struct slab slabs[CELLS];
     };
@@ -65,7 +66,7 @@ struct chunk {
 _Static_assert(sizeof(struct chunk) == HEADER * CELL, "the header of a chunk");
 #define ALL_FREE (~UINT64_C(0) << HEADER)
 
-/* The first of n bits in a row, or -1. */
+/* The first of n set bits in a row, or -1. */
 static int find_row(uint64_t bits, int n)
 {
     for (int have = 1; have < n;) {
@@ -83,10 +84,10 @@ static uint64_t row(int first, int n)
 
 /* ---- Chunks ---- */
 
-/* What the system has given; in its first chunk. */
+/* Memory from the system; the struct is in its first chunk. */
 struct region {
-    struct region *next, *prev; /* with chunks that are not in use: those with warm ones first */
-    uint32_t warm, cold;        /* chunks that are not in use, with and without memory, a bit for each */
+    struct region *next, *prev; /* regions with unused chunks: those with warm ones first */
+    uint32_t warm, cold;        /* unused chunks, with and without memory, a bit each */
 };
 #define ALL_COLD (~UINT32_C(0) << 1)
 
@@ -100,7 +101,7 @@ static void unlink_region(struct region *r)
     *(r->next ? &r->next->prev : &last_region) = r->prev;
 }
 
-/* Into its place in the list. */
+/* Puts a region into its place in the list. */
 static void link_region(struct region *r)
 {
     bool front = r->warm != 0;
@@ -110,7 +111,7 @@ static void link_region(struct region *r)
     *(r->next ? &r->next->prev : &last_region) = r;
 }
 
-/* With the lock held: n chunks in a row, or NULL. */
+/* Takes n chunks in a row; NULL: there are none. Called with the lock held. */
 static void *find_chunks(int n)
 {
     for (struct region *r = first_region; r; r = r->next) {
@@ -139,12 +140,12 @@ static struct region *new_region(void)
         munmap(p, before);
     munmap(p + before + REGION, REGION - before);
     struct region *r = (struct region *)(p + before);
-    madvise(r, REGION, MADV_NOHUGEPAGE); /* most chunks are used in part */
+    madvise(r, REGION, MADV_NOHUGEPAGE); /* most chunks are used only in part */
     r->cold = ALL_COLD;
     return r;
 }
 
-/* NULL: no memory. */
+/* Takes n chunks in a row. NULL: no memory. */
 static void *get_chunks(int n)
 {
     lgs_spin_lock(&locked);
@@ -157,7 +158,7 @@ static void *get_chunks(int n)
         return NULL;
     lgs_spin_lock(&locked);
     link_region(r);
-    p = find_chunks(n); /* there is one */
+    p = find_chunks(n); /* the new region has some */
     lgs_spin_unlock(&locked);
     return p;
 }
@@ -367,13 +368,13 @@ static void give_back(struct lgs_heap *h, void *p, size_t size)
         list(h, s);
     *(void **)p = s->free;
     s->free = p;
-    if (--s->live == 0 && (s->next || s->prev)) { /* not the last one with room: the next block may come soon */
+    if (--s->live == 0 && (s->next || s->prev)) { /* not the last slab with room: another block may come */
         unlist(h, s);
         give_cells(h, s, cells_of(s));
     }
 }
 
-/* How a block of this size is made: blocks for which that is the same can be exchanged. */
+/* The kind of place for a block of this size: a block keeps its place if its new size has the same kind. */
 static size_t kind_of(size_t size)
 {
     if (size <= LARGEST)

@@ -1,12 +1,12 @@
 /* What the parts of the Lua module share. README.md explains the module to those who use it.
 
    Each goroutine of Lua runs in a lua_State of its own, so Lua code runs on all P's at once and no two
-   goroutines ever touch the same state. What goes from one state to another is a message (message.h): a value
-   that is written out in one state and built anew in the other. Channels, mutexes, wait groups, files and
-   handles of goroutines aren't copied: they are `shared`, live outside of all states, and are counted.
+   goroutines ever touch the same state. A value goes from one state to another as a message (message.h): it is
+   written out in one state and built anew in the other. Channels, mutexes, wait groups, files and handles of
+   goroutines aren't copied: they are `shared`, that is they live outside all states and count their references.
 
    Lua reports errors by longjmp. So no function here calls Lua with a lock held, or between lgs_leave and
-   lgs_enter, and what was allocated before such a call belongs to a state or is on a path that frees it. */
+   lgs_enter, and memory allocated before such a call belongs to a state or is on a path that frees it. */
 
 /* Each file calls only those below it in this table (`cargo test --test rooms` checks it).
 
@@ -50,20 +50,21 @@
 #error "gosched for Lua needs Lua 5.4"
 #endif
 
-/* A goroutine of Lua computes for this long, in ns of CPU time, before it lets others run. That is less than the
-   library's time slice of 10 ms, after which the library stops the goroutine by a signal. */
+/* The time, in ns of CPU time, for which a goroutine of Lua computes before it lets others run. Shorter than
+   the library's time slice of 10 ms, after which a signal stops the goroutine. */
 #define LGS_SLICE (5 * 1000 * 1000)
 
-/* Bytes of stack of a goroutine: 1 MiB with the library's guard. 200 nested calls of functions in C (LUAI_MAXCCALLS)
-   must fit, each of which may have buffers of luaL_Buffer's size: string.gsub with a function takes some 2.5 KiB a
-   level. Only what is touched takes memory. */
+/* The stack of a goroutine, in bytes: 1 MiB with the library's guard. It must hold 200 nested calls of C
+   functions (LUAI_MAXCCALLS), each perhaps with buffers of luaL_Buffer's size: string.gsub with a function
+   takes some 2.5 KiB a level. Only touched pages take memory. */
 #define LGS_STACK ((1024 - 16) * 1024)
 /* The smallest C stack of a goroutine, in bytes: for the 200 nested C calls that Lua allows. */
 #define LGS_LEAST_STACK ((size_t)(256 * 1024))
 
-/* In ns. */
+/* A second in ns. */
 #define LGS_SECOND 1000000000
-/* A goroutine whose program is closed may compute for this long, in ns, while the error that ends it is on its way. */
+/* The time, in ns, for which a goroutine of a closed program may compute while the error that ends it is on its
+   way. */
 #define LGS_CLEAN_UP (LGS_SECOND / 10)
 
 /* Internal: the module exports nothing but luaopen_gosched. */
@@ -76,59 +77,59 @@ enum lgs_type { LGS_CHAN, LGS_MUTEX, LGS_WAITGROUP, LGS_GOROUTINE, LGS_FILE, LGS
 struct shared {
     _Atomic uint32_t refs;
     uint8_t type;        /* enum lgs_type */
-    struct shared *next; /* in a list of those that are to be destroyed */
+    struct shared *next; /* the next in a list of objects to be destroyed */
 };
 
 /* A userdata: a state's reference to an object. */
 struct box {
-    struct shared *s; /* NULL: collected, or not made yet */
+    struct shared *s; /* NULL: collected, or not yet made */
     bool counted;     /* among state.open_files */
 };
 
-/* Metatables are in the registry by these names. */
+/* The names of the types' metatables in the registry. */
 extern const char *const lgs_names[LGS_TYPES];
 
-/* Of a type: destroys an object that has no reference any more. `gone`: see lgs_give_up. */
+/* The function of a type that destroys an object without references. `gone`: see lgs_give_up. */
 typedef void lgs_destroyer(struct shared *s, struct shared **gone);
 
 struct state;
 
-/* One more reference; gives s. */
+/* Adds a reference; returns s. */
 struct shared *lgs_retain(struct shared *s);
-/* Gives a reference back; the last one destroys the object. Never calls Lua. */
+/* Drops a reference; the last one destroys the object. Never calls Lua. */
 void lgs_release(struct shared *s);
-/* As lgs_release, but the last one only puts the object into the list `gone`, for the caller to destroy. For what an object
-   that is destroyed itself refers to: a channel may have a message with a channel that has a message, and so on, and the
-   C stack has no room for all of them. */
+/* Drops a reference; the last one puts the object into the list `gone`, for the caller to destroy. For
+   references from an object being destroyed: a channel may have a message with a channel that has a message,
+   and so on, which would overflow the C stack. */
 void lgs_give_up(struct shared *s, struct shared **gone);
-/* Destroys the objects in a list, and those that come into it meanwhile. */
+/* Destroys the objects in a list, and those added to it meanwhile. */
 void lgs_destroy(struct shared *gone);
-/* Pushes the state's userdata of an object, for which it takes a reference of its own. */
+/* Pushes the state's userdata of an object. The userdata has a reference of its own. */
 void lgs_push(struct state *S, lua_State *L, struct shared *s);
-/* Pushes the userdata of a new object, which begins with struct shared, has size bytes, and is zero otherwise; the
-   userdata has its first reference. lgs_boxed follows when the object is whole. */
+/* Pushes the userdata of a new object of size bytes, which begins with struct shared and is otherwise zero. The
+   userdata has the first reference. lgs_boxed follows when the object is whole. */
 void *lgs_new(lua_State *L, size_t size, enum lgs_type type);
-/* Lua's collector sees only the userdata of an object. Tells it of `size` bytes that the object, which this state has
-   made, takes besides: the collector goes on as if Lua had allocated them. May call finalizers. */
+/* Tells Lua's collector, which sees only an object's userdata, of `size` more bytes of an object that this
+   state has made: the collector goes on as if Lua had allocated them. May call finalizers. */
 void lgs_charge(struct state *S, lua_State *L, size_t size);
-/* As lua_newuserdatauv, for what needs no finalizer when its goroutine ends. */
+/* lua_newuserdatauv for a userdata that needs no finalizer when its goroutine ends. */
 void *lgs_userdata(struct state *S, lua_State *L, size_t size, int values);
-/* Remembers that the userdata on top of the stack is the state's for its object. */
+/* Notes the userdata on top of the stack as the state's userdata of its object. */
 void lgs_boxed(lua_State *L);
-/* The object of argument arg, or an error. */
+/* The object of argument arg; raises an error if it has another type. */
 void *lgs_check(lua_State *L, int arg, enum lgs_type type);
-/* The object of a userdata of this module at an index, of any type; or NULL. */
+/* The object of this module's userdata at index, of any type; NULL: no such userdata. */
 struct shared *lgs_to(lua_State *L, int index);
 
-/* Makes the metatable of a type: methods are in __index, metamethods beside them. */
+/* Makes the metatable of a type: with methods in __index, and metamethods beside it. */
 void lgs_metatable(struct state *S, lua_State *L, enum lgs_type type, lgs_destroyer *destroy, const luaL_Reg *meta,
                    const luaL_Reg *methods);
-/* Adds methods to those of a type, after lgs_metatable. */
+/* Adds methods to a type, after lgs_metatable. */
 void lgs_methods(struct state *S, lua_State *L, enum lgs_type type, const luaL_Reg *methods);
-/* In a new state, before all other objects. */
+/* Prepares a new state for shared objects, before any is made. */
 void lgs_boxes_open(lua_State *L);
 
-/* A lock for some instructions, in which the holder isn't stopped, and calls nothing. */
+/* Locks for a few instructions: the holder isn't stopped, and calls nothing. */
 static inline void lgs_spin_lock(_Atomic bool *locked)
 {
     gs_preempt_disable();
@@ -144,21 +145,21 @@ static inline void lgs_spin_unlock(_Atomic bool *locked)
 
 /* ---- Memory (heap.c) ---- */
 
-#define LGS_CLASSES 16 /* of blocks, by size */
+#define LGS_CLASSES 16 /* classes of blocks, by size */
 
-/* Of one state of the pool; zero at first. */
+/* The heap of one state of the pool; zero at first. */
 struct lgs_heap {
     struct chunk *chunks, *last;
     struct slab *with_room[LGS_CLASSES];
-    size_t size;  /* of the chunks, in bytes */
-    bool closing; /* what is given back comes back with the chunks */
+    size_t size;  /* the chunks' size in bytes */
+    bool closing; /* freed blocks need not be kept: the chunks are freed as a whole */
 };
 
-/* As lua_Alloc. */
+/* Allocates, reallocates or frees, as a lua_Alloc. */
 void *lgs_allocate(struct lgs_heap *h, void *p, size_t old, size_t size);
-/* Gives back what is kept for the next blocks. */
+/* Frees the memory kept for the next blocks. */
 void lgs_heap_trim(struct lgs_heap *h);
-/* Gives everything back but what malloc has given. */
+/* Frees everything except malloc's blocks. */
 void lgs_heap_free(struct lgs_heap *h);
 
 /* ---- States (state.c) ---- */
@@ -166,35 +167,35 @@ void lgs_heap_free(struct lgs_heap *h);
 /* Why the goroutine of a main program was cancelled. */
 enum { LGS_NO_REASON, LGS_DEADLOCK, LGS_INTERRUPT };
 
-/* A lua_State with what belongs to it. Upvalue 1 of each function of the module. */
+/* A lua_State with the module's data. Upvalue 1 of each function of the module. */
 struct state {
     lua_State *L;
-    lua_State *coroutine; /* that runs in it now; NULL: none */
-    struct goroutine *g;  /* what it runs; NULL: it is a main program's */
-    struct program *program; /* of its goroutine; a main program's state is one of its users */
-    struct state *next;  /* in the pool, among those of goroutines, or among those of main programs */
-    struct state **at;   /* what points to this, among those of goroutines */
-    gs_g *runs;          /* g's, while it is among those; no reference */
-    _Atomic bool stopped; /* the goroutine's program is closed: it has to end */
-    gs_deadline clean_up; /* the slice's hook doesn't end it before; 0: it was not told to end */
-    bool attached;       /* gs_attach was called for it */
+    lua_State *coroutine; /* the coroutine that runs in the state; NULL: none */
+    struct goroutine *g;  /* the goroutine that the state runs; NULL: it is a main program's */
+    struct program *program; /* the goroutine's program; a main program's state is one of the program's users */
+    struct state *next;  /* the next in the pool, among goroutines' states, or among main programs' states */
+    struct state **at;   /* what points to this state among goroutines' states */
+    gs_g *runs;          /* g's goroutine, while the state is among goroutines' states; no reference */
+    _Atomic bool stopped; /* the goroutine's program is closed: the goroutine has to end */
+    gs_deadline clean_up; /* the slice's hook ends the goroutine no earlier; 0: not told to end */
+    bool attached;       /* gs_attach was called for the state */
     gs_g *self;          /* the main program's goroutine, a reference; else NULL */
     _Atomic int reason;  /* LGS_..., of the main program */
-    int globals, parts;  /* that each goroutine finds in it, and fields of the metatables of basic types (globals.c) */
-    struct preloads *preloads; /* what package.preload has, a reference; or NULL (preload.c) */
+    int globals, parts;  /* that each goroutine finds: globals, fields of basic types' metatables */
+    struct preloads *preloads; /* the contents of package.preload, a reference; or NULL (preload.c) */
     bool held;           /* mutex:hold() has given a value since the slice's hook last ran */
     bool rev_stale;      /* modules may have been loaded since `rev` was made (pack.c) */
     int open_files;      /* files and sockets that are open and were opened, or received, here */
     bool finalizers;     /* tables with __gc were made since the state was last cleaned */
-    ptrdiff_t userdata;  /* userdata of others than this module were made since then; in the pool's states */
-    size_t clean;        /* bytes that the state had after the last full collection */
-    size_t charged;      /* bytes of lgs_charge that the collector was not told of yet */
+    ptrdiff_t userdata;  /* userdata of other modules made since then; in the pool's states */
+    size_t clean;        /* the state's bytes after the last full collection */
+    size_t charged;      /* bytes of lgs_charge of which the collector was not yet told */
     struct packing *packing; /* for the next message (pack.c), or NULL */
     char *scratch;       /* see lgs_scratch */
     size_t scratch_size;
-    struct lgs_heap heap; /* of the pool's states; a main program's has another */
+    struct lgs_heap heap; /* the heap of a state of the pool; a main program's state has Lua's */
     bool warns;           /* warn("@on") was called */
-    bool in_warning;      /* the warning goes on */
+    bool in_warning;      /* the next call of the warning function continues a warning */
 };
 
 static inline struct state *lgs_state(lua_State *L)
@@ -202,13 +203,12 @@ static inline struct state *lgs_state(lua_State *L)
     return lua_touserdata(L, lua_upvalueindex(1));
 }
 
-/* As lgs_state, for functions without that upvalue, which Lua's own libraries call. */
+/* lgs_state for functions without that upvalue, which Lua's own libraries call. */
 struct state *lgs_state_of(lua_State *L);
-/* Pops a light userdata or userdata: L's state from now on. */
+/* Pops a light userdata or userdata, which becomes L's state. */
 void lgs_note_state(lua_State *L);
 
-/* Room for size bytes that stays until the next call for the same state, or NULL. With keep what was there
-   stays. */
+/* Room for size bytes until the next call for this state, or NULL. keep: the old contents stay. */
 char *lgs_scratch(struct state *S, size_t size, bool keep);
 /* Frees the room if it is large. */
 void lgs_scratch_done(struct state *S);
@@ -216,19 +216,20 @@ void lgs_scratch_done(struct state *S);
 /* ---- Main programs: deadlocks and Ctrl-C (watch.c) ---- */
 
 extern _Atomic int64_t lgs_alive;  /* goroutines of Lua that have not ended, main programs included */
-extern _Atomic int64_t lgs_asleep; /* goroutines that wait for nothing but other goroutines */
-extern _Atomic uint64_t lgs_waits; /* how often such a wait has begun or ended */
+extern _Atomic int64_t lgs_asleep; /* goroutines that wait only for other goroutines */
+extern _Atomic uint64_t lgs_waits; /* the number of such waits that began or ended */
 
 /* Starts the timer that looks for deadlocks. False: there is no memory, or no thread. */
 bool lgs_watch_start(void);
-/* The state of a new main program: the first one is told of deadlocks and of Ctrl-C. */
+/* Adds the state of a new main program. The first one gets deadlocks and Ctrl-C. */
 void lgs_watch_main(struct state *S);
-/* The main program is closed. Gives another one of the same goroutine, which takes over `attached`; or NULL. */
+/* Removes the state of a closed main program. Returns another state of the same goroutine, which takes over
+   `attached`; or NULL. */
 struct state *lgs_unwatch_main(struct state *S);
-/* After each change that may have left nothing but goroutines that wait: a goroutine falls asleep, the last that was
-   awake ends, the last timer has fired. */
+/* Called after each change that may leave only goroutines that wait: one falls asleep, the last awake one ends,
+   or the last timer has fired. */
 void lgs_watch_if_all_asleep(void);
-/* `more` timers more, or less, are to fire: no deadlock as long as there are any. */
+/* Adds `more` to the number of timers that are to fire: while there are any, there is no deadlock. */
 void lgs_timers(int more);
 void lgs_one_fewer_alive(void);
 
@@ -245,18 +246,19 @@ static inline void lgs_wakes_up(void)
     atomic_fetch_sub(&lgs_asleep, 1);
 }
 
-/* Of a main program: before and after it waits. */
+/* Called before and after a main program waits. */
 void lgs_front_interrupts(struct state *S);
 void lgs_settle_ctrl_c(struct state *S);
 
 /* ---- Turns (turns.c) ---- */
 
-/* At the beginning: takes a signal for the ends of slices. */
+/* Takes a signal for the ends of slices, at the start. */
 void lgs_turns_start(void);
-/* Says which state the thread runs; NULL: none. */
+/* Notes the state that the thread runs; NULL: none. */
 void lgs_set_running(struct state *S);
-/* Before the state is freed: no thread's handler uses it from now on. A thread may still count it as the state that it runs: the
-   library has preempted the state's goroutine, which went on elsewhere, or a host closes the state on another thread. */
+/* Keeps all threads' handlers from using the state, before it is freed. A thread may still note it as running:
+   the library has preempted the state's goroutine, which went on elsewhere, or a host closes the state on
+   another thread. */
 void lgs_forget_state(struct state *S);
 /* The hook at the end of a slice. */
 void lgs_on_slice(lua_State *L, lua_Debug *ar);
@@ -267,29 +269,30 @@ static inline bool lgs_is_stopped(const struct state *S)
     return atomic_load_explicit(&S->stopped, memory_order_relaxed);
 }
 
-/* Around each call of the library that may switch. sync: it waits without a deadline for other goroutines, and
-   for nothing else. Nothing in between may call Lua. */
+/* Called around each call of the library that may switch; no code in between may call Lua. sync: the call waits
+   without a deadline, and only for other goroutines. */
 void lgs_leave(struct state *S, bool sync);
 void lgs_enter(struct state *S, bool sync);
 
-/* Raises the error of a goroutine that was cancelled, or of the main program: a deadlock, Ctrl-C. With Ctrl-C it may return. */
+/* Raises the error of a cancelled goroutine, or the main program's: a deadlock, Ctrl-C. May return for
+   Ctrl-C. */
 int lgs_raise_cancelled(struct state *S, lua_State *L);
-/* Pushes what gs_dump writes. */
+/* Pushes the text that gs_dump writes. */
 void lgs_push_dump(lua_State *L);
 
 /* ---- Arguments and results (results.c) ---- */
 
-/* What a call between lgs_leave and lgs_enter gave, below 0: raises the error, or gives the number of results
-   that say it (nil and a message, and for the system's errors a number). */
+/* Handles an error r < 0 of a call between lgs_leave and lgs_enter: raises it, or returns the number of results
+   that report it (nil, a message, and a number for the system's errors). */
 int lgs_fail(struct state *S, lua_State *L, int r);
-/* The results of a function that only succeeds or not: true, or as lgs_fail says it. */
+/* The results of a function that returns only success: true, or those of lgs_fail. */
 int lgs_done(struct state *S, lua_State *L, int r);
 
-/* The optional timeout in seconds at arg as a deadline. */
+/* The deadline for the optional timeout, in seconds, at arg. */
 gs_deadline lgs_deadline(lua_State *L, int arg);
-/* As lgs_deadline, of an option `timeout`, which is on top of the stack; `function` is for the message. */
+/* lgs_deadline for an option `timeout` on top of the stack; `function` is for the message. */
 gs_deadline lgs_timeout_option(lua_State *L, const char *function);
-/* The seconds at arg in ns. */
+/* The seconds at arg, in ns. */
 gs_duration lgs_seconds(lua_State *L, int arg);
 
 /* ---- Messages (values.c, unpack.c, pack.c, messages.c) ---- */
@@ -298,7 +301,7 @@ gs_duration lgs_seconds(lua_State *L, int arg);
 struct value {
     uint8_t tag;
     uint8_t len;
-    char text[6]; /* and on in u: a string of up to LGS_SHORT bytes */
+    char text[6]; /* text of up to LGS_SHORT bytes, which continues in u */
     union {
         lua_Integer i;
         lua_Number n;
@@ -311,28 +314,29 @@ _Static_assert(sizeof(struct value) == 16, "an element of a channel");
 
 struct message;
 
-/* Writes the value at an index out; what ("value", say) names it in the error if it can't be copied. */
+/* Writes out the value at an index; what ("value", say) names it in the error if it can't be copied. */
 void lgs_encode(struct state *S, lua_State *L, int index, const char *what, struct value *v);
-/* Pushes it; v still has it. */
+/* Pushes the value, which v keeps. */
 void lgs_decode(struct state *S, lua_State *L, struct value *v);
-/* Pushes it and drops it, also if there is an error. */
+/* Pushes the value and drops it, even if there is an error. */
 void lgs_receive(struct state *S, lua_State *L, struct value *v);
-/* Drops what v has. */
+/* Drops v's value. */
 void lgs_drop(struct value *v);
-/* As lgs_drop, with lgs_give_up. */
+/* Drops v's value, with lgs_give_up for its references. */
 void lgs_drop_into(struct value *v, struct shared **gone);
 
-/* Writes out n values from index first on. Arguments are named what 1, 2 ...; the first `skip` are unnamed. */
+/* Writes out n values from the index first on. In errors they are called what 1, what 2 ...; the first `skip`
+   have no name. */
 struct message *lgs_pack(struct state *S, lua_State *L, int first, int n, int skip, const char *what);
-/* Pushes the values of a message, which stays; gives how many. */
+/* Pushes the values of a message, which stays; returns their number. */
 int lgs_unpack(struct state *S, lua_State *L, const struct message *m);
 void lgs_message_free(struct message *m);
-/* As lgs_message_free, with lgs_give_up. */
+/* Frees a message, with lgs_give_up for its references. */
 void lgs_message_drop_into(struct message *m, struct shared **gone);
 
 /* gosched.clone */
 int lgs_clone(lua_State *L);
-/* What pack.c, and unpack.c, need in each state. */
+/* Prepares a new state for pack.c and unpack.c. */
 void lgs_pack_open(struct state *S, lua_State *L);
 void lgs_unpack_open(lua_State *L);
 
@@ -344,55 +348,60 @@ void lgs_files_open(struct state *S, lua_State *L);
 /* After lgs_files_open. */
 void lgs_sockets_open(struct state *S, lua_State *L);
 void lgs_processes_open(struct state *S, lua_State *L);
-/* In the states of goroutines: os.execute and io.popen that park. */
+/* Replaces os.execute and io.popen in a goroutine's state by functions that park. */
 void lgs_processes_replace(struct state *S, lua_State *L);
-/* In the states of goroutines, with the library `coroutine` on top of the stack: coroutines that the slice's hook finds. */
+/* Replaces functions of the library `coroutine`, on top of the stack, in a goroutine's state: the slice's hook
+   finds their coroutines. */
 void lgs_coroutines_replace(struct state *S, lua_State *L);
 
 /* ---- Globals (globals.c) ---- */
 
-/* In a new state of the pool, before the module is opened in it: what is there now is what each goroutine finds. */
+/* Notes what each goroutine finds in a new state of the pool: the contents now, before the module is opened. */
 void lgs_globals_open(struct state *S, lua_State *L);
-/* A table gets the metatable that is on top of the stack. */
+/* Notes that a table gets the metatable on top of the stack. */
 void lgs_note_meta(struct state *S, lua_State *L);
-/* Protected, with the state as argument: between two goroutines. Gives how many globals the first one has left. */
+/* Resets the state between two goroutines; called protected, with the state as argument. Returns the number of
+   globals that the first one has left. */
 int lgs_globals_restore(lua_State *L);
 
 /* ---- package.preload (preload.c) ---- */
 
-/* What package.preload has, for a goroutine that the state starts: a reference, or NULL. */
+/* The contents of package.preload for a goroutine that the state starts: a reference, or NULL. */
 struct preloads *lgs_preloads(struct state *S, lua_State *L);
-/* Puts it into package.preload of the goroutine's state, which takes a reference of its own. */
+/* Puts the list into package.preload of a goroutine's state, which takes a reference of its own. */
 void lgs_preloads_install(struct state *S, lua_State *L, struct preloads *list);
 void lgs_preloads_release(struct preloads *list);
 
 /* ---- Programs, and the pool of states (pool.c) ---- */
 
-/* A state that a host has made, with the goroutines that it has started, and those that they have started. */
+/* A state that a host has made, with the goroutines that it has started, and those that they have started, and
+   so on. */
 struct program {
-    _Atomic int users;   /* the host's state, and the goroutines that have not ended */
-    _Atomic bool closed; /* no goroutine begins any more */
+    _Atomic int users;   /* the host's state and the goroutines that have not ended */
+    _Atomic bool closed; /* no more goroutines begin */
 };
 
-/* For a goroutine that the state starts; NULL if the program is closed. */
+/* Adds a user for a goroutine that the state starts. NULL: the program is closed. */
 struct program *lgs_join_program(struct state *S);
-/* One user less; the last one frees it. */
+/* Removes a user; the last one frees the program. */
 void lgs_leave_program(struct program *p);
-/* Ends the goroutines of a program. Gives the state of the goroutine that calls, of this program or another; NULL: it has
-   none. */
+/* Ends the goroutines of a program. Returns the calling goroutine's state, of this program or another; NULL: it
+   has none. */
 struct state *lgs_close_program(struct program *p);
-/* At the beginning: `fill` is called in each new state, protected, with struct state as argument, and makes its libraries. */
+/* Sets, at the start, the function that makes the libraries of each new state: called protected, with struct
+   state as argument. */
 void lgs_pool_start(lua_CFunction fill);
-/* A state for the goroutine that calls, which lgs_close_program finds from now on. NULL: no memory. */
+/* Gets a state for the calling goroutine, which lgs_close_program finds from now on. NULL: no memory. */
 struct state *lgs_get_state(struct goroutine *g, struct program *p);
-/* The goroutine that calls has ended: cleans its state, which goes back to the pool or is closed. */
+/* Cleans the state of the calling goroutine, which has ended, and returns it to the pool or closes it. */
 void lgs_put_state(struct state *S);
 
 /* ---- Goroutines (goroutines.c) ---- */
 
-/* At the beginning: what goroutines are spawned with, in bytes, unless they ask for another stack. */
+/* Sets, at the start, the stack size in bytes of goroutines that ask for no other. */
 void lgs_goroutines_start(size_t stack);
-/* gosched.go, whose function is at index; done: what is to be counted down at its end, or NULL. Pushes the handle. */
+/* gosched.go for the function at index; done: the wait group to count down at the goroutine's end, or NULL.
+   Pushes the handle. */
 int lgs_go(struct state *S, lua_State *L, int index, struct shared *done);
 
 /* ---- Wait groups ---- */
@@ -402,7 +411,7 @@ struct waitgroup {
     gs_waitgroup wg;
 };
 
-/* One more, or one less: 0 or what gs_waitgroup_add gives. */
+/* Adds n: 1 or -1. Returns 0 or the error of gs_waitgroup_add. */
 static inline int lgs_waitgroup_add(struct shared *s, int64_t n)
 {
     return gs_waitgroup_add(&((struct waitgroup *)s)->wg, n);

@@ -1,4 +1,4 @@
-/* The module: in the states of main programs, and in those of goroutines. */
+/* The module, in the states of main programs and of goroutines. */
 
 #include "lgs.h"
 
@@ -11,9 +11,9 @@
 LUALIB_API int luaopen_gosched(lua_State *L);
 
 static pthread_once_t started = PTHREAD_ONCE_INIT;
-static bool watched; /* for deadlocks: else the module can't start */
+static bool watched; /* for deadlocks; if false the module can't start */
 
-/* Protected: makes the libraries of a new state. */
+/* Makes the libraries of a new state; called protected. */
 static int fill_state(lua_State *L)
 {
     struct state *S = lua_touserdata(L, 1);
@@ -30,7 +30,7 @@ static int fill_state(lua_State *L)
     return 0;
 }
 
-/* lua_close unloads the modules of a state, and goroutines still run here then. */
+/* Keeps the module loaded: lua_close unloads a state's modules while goroutines still run here. */
 static void stay_loaded(void)
 {
     Dl_info here;
@@ -44,7 +44,7 @@ static void start_module(void)
     gs_config config = GS_CONFIG_INIT;
     if (!getenv("GOSCHED_STACK_SIZE"))
         config.stack_size = LGS_STACK;
-    /* -EBUSY: the host has started it, with stacks for its own purposes. */
+    /* -EBUSY: the host has started the library, with stacks for its own purposes. */
     if (gs_init(&config) == -EBUSY)
         lgs_goroutines_start(LGS_STACK);
     lgs_turns_start();
@@ -52,12 +52,12 @@ static void start_module(void)
     lgs_pool_start(fill_state);
 }
 
-/* A main program's state is closed. */
+/* Closes a main program's state. */
 static int main_gc(lua_State *L)
 {
     struct state *S = lua_touserdata(L, 1);
     lgs_set_running(NULL);
-    /* Finalizers that run later don't make it the state that the thread runs. */
+    /* Keeps finalizers that run later from making this the thread's running state. */
     S->L = S->coroutine = NULL;
     lgs_forget_state(S);
     struct state *callers = lgs_close_program(S->program);

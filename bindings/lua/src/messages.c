@@ -1,4 +1,4 @@
-/* The end of messages: see message.h. */
+/* Freeing messages: see message.h. */
 
 #include "message.h"
 

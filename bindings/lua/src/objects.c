@@ -4,16 +4,16 @@
 
 #include <stdlib.h>
 
-/* The collector is told of memory outside of Lua in steps of this many bytes. */
+/* The collector hears of memory outside Lua in steps of this many bytes. */
 #define CHARGE (16 * 1024)
 
 const char *const lgs_names[LGS_TYPES] = {"gosched.chan", "gosched.mutex", "gosched.waitgroup", "gosched.goroutine",
                                           "gosched.file"};
 
-/* Key of the registry: userdata by their objects. A state has one userdata for each object. */
+/* Key of the registry for a table of userdata by object. A state has one userdata for each object. */
 static const char boxes_key;
 
-/* What destroys an object, by its type. Each state sets it as it makes the metatable, to what it is already. */
+/* The function that destroys an object, by type. Each state that makes the metatable sets the same one. */
 static lgs_destroyer *_Atomic destroy[LGS_TYPES];
 
 struct shared *lgs_retain(struct shared *s)
@@ -64,7 +64,7 @@ static struct box *push_box(struct state *S, lua_State *L, enum lgs_type type)
 
 void *lgs_new(lua_State *L, size_t size, enum lgs_type type)
 {
-    /* The userdata first: nothing can fail once there is the object. */
+    /* The userdata comes first: nothing can fail once the object exists. */
     struct box *box = push_box(lgs_state(L), L, type);
     struct shared *s = calloc(1, size);
     if (!s)

@@ -1,4 +1,4 @@
-/* Writing values out into messages. */
+/* Writing out values into messages. */
 
 #include "message.h"
 
@@ -9,7 +9,7 @@
 struct buffer {
     char *data;
     size_t len, size;
-    char own[1024]; /* what data is at first */
+    char own[1024]; /* the first memory of data */
 };
 
 /* Addresses of objects and upvalues, and their numbers. */
@@ -29,14 +29,14 @@ struct encoder {
     uint32_t objects, owned;
     int list;    /* index of a table: number to object, false for a clone; [-number]: the number of the object in which it
                     was met, or that of the value, as -1 - value */
-    uint32_t at; /* the object whose content is written; 0: the values themselves */
-    int value;   /* the value that is written, from 0 */
-    int skip;    /* this number of values are the function and what goes with it; -1: there is only one, without a number */
+    uint32_t at; /* the object whose contents are being written; 0: the values themselves */
+    int value;   /* the value being written, from 0 */
+    int skip;    /* first values without a number, such as the function; -1: a single value, without one */
     const char *what;
-    bool refused; /* the error says that a value can't be copied */
+    bool refused; /* the error is that a value can't be copied */
 };
 
-/* Where p is, or goes. */
+/* The slot of p in the table, or for p. */
 static struct seen *find(struct memo *m, const void *p)
 {
     size_t i = (size_t)(((uintptr_t)p >> 4) * 0x9E3779B97F4A7C15u >> 32) & (m->size - 1);
@@ -102,7 +102,7 @@ static void put_tag(struct encoder *e, struct buffer *b, enum tag t)
     put(e, b, &byte, 1);
 }
 
-/* A value whose content is `n` bytes. */
+/* Writes a value of `n` bytes. */
 static void put_value(struct encoder *e, enum tag t, const void *data, size_t n)
 {
     put_tag(e, &e->body, t);
@@ -125,7 +125,7 @@ static void put_string(struct encoder *e, struct buffer *b, int index)
     put(e, b, s, len);
 }
 
-/* A key as it is written in Lua, appended to the string on top of the stack. */
+/* Appends a key, in Lua's notation, to the string on top of the stack. */
 static void name_key(lua_State *L, int key)
 {
     key = lua_absindex(L, key);
@@ -138,7 +138,7 @@ static void name_key(lua_State *L, int key)
     }
 }
 
-/* Pushes where in `parent` (an index) the object at index `child` is. */
+/* Pushes the place in `parent` (an index) of the object at index `child`. */
 static void name_place(struct encoder *e, int parent, int child)
 {
     lua_State *L = e->L;
@@ -182,7 +182,8 @@ static void name_place(struct encoder *e, int parent, int child)
     lua_pushliteral(L, "");
 }
 
-/* The value at index can't be copied: says which, and where it was, as ".list[3], in upvalue 'x' of ...". */
+/* Raises the error that the value at index can't be copied, with its place, as ".list[3], in upvalue 'x' of
+   ...". */
 static int refuse(struct encoder *e, int index, const char *kind)
 {
     lua_State *L = e->L;
@@ -190,7 +191,7 @@ static int refuse(struct encoder *e, int index, const char *kind)
     lua_pushvalue(L, index);
     int child = lua_gettop(L), text = child + 1;
     lua_pushliteral(L, "");
-    /* From the inside out, and no further than can be read. */
+    /* From the inside out, and no further than is readable. */
     lua_Integer number = e->at ? (lua_Integer)e->at : -1 - e->value;
     for (int depth = 0; number > 0; depth++) {
         lua_rawgeti(L, e->list, number);
@@ -246,8 +247,8 @@ static void note_fields(lua_State *L, int rev, int name)
     }
 }
 
-/* Pushes the table that knows modules by their values: a string is the name of a module, a table the name and
-   the field. Made anew when modules may have been loaded since. */
+/* Pushes the table that finds modules by their values: a string is the name of a module, a table the name and
+   field. Made anew if modules may have been loaded since. */
 static void push_rev(struct state *S, lua_State *L)
 {
     if (!S->rev_stale) {
@@ -262,7 +263,7 @@ static void push_rev(struct state *S, lua_State *L)
     lua_setmetatable(L, rev);
     lua_getfield(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
     int loaded = lua_gettop(L);
-    /* The modules first: a module that is also a field of another one is itself. */
+    /* Modules before fields: a module that is also a field of another one is written as a module. */
     for (int fields = 0; fields < 2; fields++) {
         lua_pushnil(L);
         while (lua_next(L, loaded)) {
@@ -289,7 +290,7 @@ static void push_rev(struct state *S, lua_State *L)
     lua_settop(L, rev);
 }
 
-/* __index of package.loaded: a module may be about to be loaded. */
+/* __index of package.loaded: notes a module that may be about to be loaded. */
 static int note_module(lua_State *L)
 {
     lgs_state(L)->rev_stale = true;
@@ -300,7 +301,7 @@ static int note_module(lua_State *L)
     return 0;
 }
 
-/* Whether modules are loaded now that were about to be. These are forgotten. */
+/* Whether a module that was about to be loaded is loaded now. Forgets such modules. */
 static bool have_come(lua_State *L)
 {
     int top = lua_gettop(L);
@@ -323,7 +324,7 @@ static bool have_come(lua_State *L)
     return come;
 }
 
-/* Writes a module, or a field of a module. as_meta: tables that are fields count. */
+/* Writes a module or a field of a module. False: it is neither. as_meta: a field may be a table. */
 static bool encode_known(struct encoder *e, int index, bool as_meta)
 {
     lua_State *L = e->L;
@@ -360,7 +361,7 @@ static int dump(lua_State *L, const void *p, size_t n, void *to)
     return 0;
 }
 
-/* A userdata or table that was registered with gosched.clone: what `save` gives for it, and `load`. */
+/* Writes a userdata or table registered with gosched.clone: the result of `save`, and `load`. */
 static bool encode_clone(struct encoder *e, int index)
 {
     lua_State *L = e->L;
@@ -384,7 +385,7 @@ static bool encode_clone(struct encoder *e, int index)
     return true;
 }
 
-/* The head of an object that was not met before. */
+/* Writes the head of a new object. */
 static void add_object(struct encoder *e, int index)
 {
     lua_State *L = e->L;
@@ -522,7 +523,7 @@ static void encode_upvalues(struct encoder *e, int index, uint32_t number)
             lua_pop(L, 1);
             continue;
         }
-        /* The number of the function, and that of the upvalue. */
+        /* The number of the function and of the upvalue. */
         remember(e, id, (uint64_t)number * 256 + (unsigned)i);
         encode_value(e, lua_gettop(L), false);
         lua_pop(L, 1);
@@ -530,7 +531,7 @@ static void encode_upvalues(struct encoder *e, int index, uint32_t number)
     put_tag(e, &e->body, T_END);
 }
 
-/* The values from index first on, and all objects that they lead to. */
+/* Writes the values from the index first on, and all objects that they lead to. */
 static void encode_all(struct encoder *e, int first, int n)
 {
     lua_State *L = e->L;
@@ -581,7 +582,8 @@ static int pack_protected(lua_State *L)
     return 0;
 }
 
-/* Off the C stack, as a clone function may pack what it gives, and so on. The state keeps one for its next message. */
+/* Gets a struct packing, off the C stack: a clone function may itself pack values, and so on. The state keeps
+   one for its next message. */
 static struct packing *get_packing(struct state *S, lua_State *L)
 {
     struct packing *p = S->packing ? S->packing : malloc(sizeof *p);
@@ -644,7 +646,8 @@ struct message *lgs_pack(struct state *S, lua_State *L, int first, int n, int sk
 
 /* ---- Clones ---- */
 
-/* gosched.clone(metatable, save, load): how objects with this metatable are copied; without functions: as others. */
+/* gosched.clone(metatable, save, load): sets how objects with this metatable are copied; without functions: as
+   other objects. */
 int lgs_clone(lua_State *L)
 {
     luaL_checktype(L, 1, LUA_TTABLE);

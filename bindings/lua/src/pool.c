@@ -7,33 +7,36 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* States that wait in the pool for the next goroutine, at most; each takes some 45 KiB. */
+/* The most states in the pool; each takes some 45 KiB. */
 #define POOL 128
-/* A state whose memory has grown by this many bytes since it was last cleaned is cleaned before the pool ... */
+/* A state whose memory has grown by this many bytes since its last cleaning is cleaned before it goes to the
+   pool ... */
 #define DIRTY (128 * 1024)
-/* ... and is not kept if it still has more than this, */
+/* ... and is not kept if it then has more bytes than this, */
 #define TOO_LARGE (4 * 1024 * 1024)
-/* or if its memory is this many times as large as what is in use there, and this many bytes more, because that lies scattered, */
+/* or if its memory is this many times the bytes in use, and this many bytes more: those in use are
+   scattered, */
 #define SPARSE 2
 #define TOO_SPARSE (256 * 1024)
-/* or if a goroutine has left more globals than this: their table stays large, and each goroutine's end looks at all of it. */
+/* or if a goroutine has left more globals than this: their table stays large, and each goroutine's end looks
+   through all of it. */
 #define TOO_MANY 1000
 
 /* ---- Programs ----
 
-   A program is a state that a host has made, with the goroutines that the state has started, and those that they have started.
-   When the state is closed, all of these goroutines have to end. Each is cancelled for good, so its waits fail, and the slice's
-   hook ends it if it computes. */
+   A program is a state that a host has made, with the goroutines that the state has started, those that they
+   have started, and so on. When the state is closed, all of these goroutines have to end. Each is cancelled for
+   good: its waits fail, and the slice's hook ends it if it computes. */
 
-/* lua_close goes on when no goroutine has ended for this long, in ns: longer than LGS_CLEAN_UP. A goroutine can't end while it is in
-   a function in C that neither calls Lua nor waits here. */
+/* lua_close stops waiting when no goroutine has ended for this long, in ns: longer than LGS_CLEAN_UP. A
+   goroutine can't end while it is in a C function that neither calls Lua nor waits here. */
 #define WITHOUT_AN_END (LGS_SECOND / 5)
 
 static gs_mutex pool_lock;
 static struct state *pool;
 static int pooled;
 static struct state *busy;  /* the states of goroutines */
-static gs_cond ended;       /* a goroutine has ended, while a program is closed */
+static gs_cond ended;       /* signalled when a goroutine ends while a program is closing */
 static _Atomic int closing; /* programs whose goroutines are waited for */
 
 struct program *lgs_join_program(struct state *S)
@@ -41,11 +44,11 @@ struct program *lgs_join_program(struct state *S)
     struct program *p = S->program;
     if (!p)
         return NULL;
-    /* First one user more: lgs_close_program looks at the users after it has closed the program. */
+    /* One more user first: lgs_close_program reads the users after it has closed the program. */
     atomic_fetch_add(&p->users, 1);
     if (!atomic_load(&p->closed))
         return p;
-    atomic_fetch_sub(&p->users, 1); /* not the last one: the caller is another */
+    atomic_fetch_sub(&p->users, 1); /* not the last user: the caller is another */
     return NULL;
 }
 
@@ -65,7 +68,7 @@ void lgs_leave_program(struct program *p)
 struct state *lgs_close_program(struct program *p)
 {
     struct state *callers = NULL;
-    int users, remaining = 1; /* users that aren't waited for: the host's state, and the caller if it is one of the goroutines */
+    int users, remaining = 1; /* not waited for: the host's state, and the caller if it is one of the users */
     gs_cancel_disable();
     (void)!gs_mutex_lock(&pool_lock, GS_FOREVER);
     atomic_fetch_add(&closing, 1);
@@ -94,7 +97,7 @@ struct state *lgs_close_program(struct program *p)
 
 /* ---- The pool of states ---- */
 
-/* Protected, of a new state, with struct state as argument: makes its libraries. */
+/* Makes the libraries of a new state; called protected, with struct state as argument. */
 static lua_CFunction fill_state;
 
 void lgs_pool_start(lua_CFunction fill)
@@ -105,7 +108,8 @@ void lgs_pool_start(lua_CFunction fill)
 static void close_state(struct state *S)
 {
     lua_State *L = S->L;
-    /* Finalizers don't make it the state that the thread runs: the slice's signal may come when it has been freed. */
+    /* Keeps finalizers from making this the thread's running state: the slice's signal may come when it has
+       been freed. */
     S->L = NULL;
     lgs_forget_state(S);
     S->heap.closing = true;
@@ -118,7 +122,7 @@ static void close_state(struct state *S)
     free(S);
 }
 
-/* Of a new object Lua says in `old` which kind it is. */
+/* For a new object `old` is its kind in Lua. */
 static void *allocate(void *state, void *p, size_t old, size_t size)
 {
     struct state *S = state;
@@ -127,7 +131,7 @@ static void *allocate(void *state, void *p, size_t old, size_t size)
     return lgs_allocate(&S->heap, p, old, size);
 }
 
-/* As luaL_newstate has them. */
+/* Warnings, as luaL_newstate handles them */
 
 static void warning(void *state, const char *text, int more)
 {
@@ -204,7 +208,7 @@ static size_t memory(lua_State *L)
     return (size_t)lua_gc(L, LUA_GCCOUNT) * 1024 + (size_t)lua_gc(L, LUA_GCCOUNTB);
 }
 
-/* Whether it could be done, and the state is to be kept. */
+/* Resets the globals. True: the state is to be kept. */
 static bool restore_globals(struct state *S)
 {
     lua_State *L = S->L;
@@ -223,10 +227,10 @@ void lgs_put_state(struct state *S)
     S->g = NULL;
     if (!lua_gc(L, LUA_GCISRUNNING))
         lua_gc(L, LUA_GCRESTART);
-    lua_gc(L, LUA_GCINC, 200, 100, 13); /* as in a new state: the defaults in Lua's manual */
+    lua_gc(L, LUA_GCINC, 200, 100, 13); /* as in a new state, by the defaults in Lua's manual */
     lua_warning(L, "@off", 0);
     bool keep = !lgs_is_stopped(S) && restore_globals(S);
-    /* Finalizers run now, not when Lua comes to it: they close files that are still open, for instance. */
+    /* Runs finalizers now, and not whenever Lua would: they close files that are still open, for instance. */
     if (keep && (S->open_files > 0 || S->userdata > 0 || S->finalizers || memory(L) > S->clean + DIRTY)) {
         S->userdata = 0;
         S->finalizers = false;
@@ -237,7 +241,7 @@ void lgs_put_state(struct state *S)
         keep = S->clean < TOO_LARGE && S->heap.size < SPARSE * S->clean + TOO_SPARSE && restore_globals(S);
     }
     lgs_scratch_done(S);
-    lgs_set_running(NULL); /* finalizers may have waited, and another thread may run the state as soon as it is in the pool */
+    lgs_set_running(NULL); /* finalizers may have waited; the state may soon run on another thread */
     (void)!gs_mutex_lock(&pool_lock, GS_FOREVER);
     *S->at = S->next;
     if (S->next)
@@ -251,7 +255,7 @@ void lgs_put_state(struct state *S)
     gs_mutex_unlock(&pool_lock);
     if (keep)
         return;
-    /* If the program is closed, finalizers can't wait either. */
+    /* In a closed program finalizers can't wait either. */
     bool stopped = lgs_is_stopped(S);
     if (stopped)
         gs_cancel_enable();

@@ -1,20 +1,20 @@
 /* package.preload: goroutines find the modules that the program has put there.
 
-   A state writes the functions out once and gives the same list to all goroutines that it starts, until it finds other
-   functions in its package.preload. The state of a goroutine gets stand-ins, which read a function when `require` calls
-   it. */
+   A state writes out the functions once and gives that list to all goroutines that it starts, until its
+   package.preload has other functions. A goroutine's state gets stand-ins, each of which reads its function
+   when `require` calls it. */
 
 #include "lgs.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* One function of package.preload. */
+/* A function of package.preload. */
 struct preloaded {
     _Atomic uint32_t refs;
     char *name;
-    lua_CFunction c;   /* a function in C without upvalues, or NULL */
-    struct message *m; /* another function, or NULL */
+    lua_CFunction c;   /* a C function without upvalues, or NULL */
+    struct message *m; /* any other function, or NULL */
     char *why;         /* why it can't be copied, or NULL */
 };
 
@@ -24,7 +24,8 @@ struct preloads {
     struct preloaded *all[];
 };
 
-/* Key of the registry: a table of the functions in package.preload of which the state's list was made, by name. */
+/* Key of the registry for a table, by name, of the functions in package.preload from which the state's list was
+   made. */
 static const char seen_key;
 
 static void release_one(struct preloaded *p)
@@ -53,7 +54,7 @@ static struct preloads *retain(struct preloads *list)
     return list;
 }
 
-/* The function of a name in the state's list, or NULL. */
+/* The function with this name in the state's list, or NULL. */
 static struct preloaded *find(struct state *S, const char *name)
 {
     for (size_t i = 0; S->preloads && i < S->preloads->n; i++)
@@ -62,14 +63,14 @@ static struct preloaded *find(struct state *S, const char *name)
     return NULL;
 }
 
-/* Protected. */
+/* Reads a function from the list; called protected. */
 static int read_in(lua_State *L)
 {
     struct preloaded *p = lua_touserdata(L, 1);
     return lgs_unpack(lgs_state_of(L), L, p->m);
 }
 
-/* Stands for a function of another state. Upvalue 2 is its name. */
+/* Stands in for a function of another state. Upvalue 2 is its name. */
 static int stand_in(lua_State *L)
 {
     const char *name = lua_tostring(L, lua_upvalueindex(2));
@@ -79,7 +80,7 @@ static int stand_in(lua_State *L)
         return luaL_error(L, "%s", p ? p->why : lua_pushfstring(L, "package.preload['%s'] is gone", name));
     lua_pushcfunction(L, read_in);
     lua_pushlightuserdata(L, p);
-    /* A clone function may make the state drop its list. */
+    /* Counted, because a clone function may make the state drop its list. */
     atomic_fetch_add_explicit(&p->refs, 1, memory_order_relaxed);
     int status = lua_pcall(L, 1, 1, 0);
     release_one(p);
@@ -90,7 +91,7 @@ static int stand_in(lua_State *L)
     return lua_gettop(L);
 }
 
-/* Protected: writes the function at 2 out. */
+/* Writes out the function at 2; called protected. */
 static int write_out(lua_State *L)
 {
     struct preloaded *p = lua_touserdata(L, 1);
@@ -99,7 +100,7 @@ static int write_out(lua_State *L)
     return 0;
 }
 
-/* The function on top of the stack, which it pops. */
+/* Makes an entry of the function on top of the stack, and pops the function. */
 static struct preloaded *make_one(struct state *S, lua_State *L, const char *name)
 {
     if (lua_tocfunction(L, -1) == stand_in) {
@@ -146,7 +147,7 @@ struct making {
     struct preloads *list;
 };
 
-/* Protected: makes the list of what is in package.preload. */
+/* Makes the list of package.preload's functions; called protected. */
 static int make_list(lua_State *L)
 {
     struct making *m = lua_touserdata(L, 1);
@@ -176,7 +177,7 @@ static int make_list(lua_State *L)
     return 0;
 }
 
-/* Whether the state's list is of the functions that are in package.preload now. */
+/* Whether the state's list has the functions that are in package.preload now. */
 static bool is_current(struct state *S, lua_State *L)
 {
     int top = lua_gettop(L);
@@ -229,7 +230,7 @@ void lgs_preloads_install(struct state *S, lua_State *L, struct preloads *list)
         lua_settop(L, top);
         return;
     }
-    /* What is still there of an earlier list. */
+    /* Keeps the entries of an earlier list that still hold. */
     if (lua_rawgetp(L, LUA_REGISTRYINDEX, &seen_key) == LUA_TTABLE) {
         lua_pushnil(L);
         for (; lua_next(L, top + 2); lua_settop(L, top + 3)) {

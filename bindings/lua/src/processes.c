@@ -15,7 +15,7 @@
 
 extern char **environ;
 
-/* The signals that are blocked in the program's main thread. The library's own threads block all signals. */
+/* The signals blocked in the program's main thread. The library's own threads block all signals. */
 static sigset_t program_mask;
 
 static int start_process(pid_t *pid, const char *file, char *const argv[], char *const envp[], const char *cwd,
@@ -48,12 +48,12 @@ static int start_process(pid_t *pid, const char *file, char *const argv[], char 
     return -r;
 }
 
-/* One of the three pipes of a process, which a goroutine of its own serves. */
+/* One of the three pipes of a process, served by a goroutine of its own. */
 struct pump {
     int fd; /* our end; -1: there is none */
     bool writes;
     gs_g *g;
-    const char *text; /* what is written */
+    const char *text; /* what to write */
     char *data;       /* what was read */
     size_t len, size;
     int error;
@@ -84,7 +84,7 @@ static void pump(void *arg)
         if (r > 0)
             p->len += (size_t)r;
     }
-    /* A process need not read what it is given. */
+    /* A process need not read its input. */
     p->error = r < 0 && r != -EPIPE && r != -ECANCELED ? (int)r : 0;
     gs_close(p->fd);
     p->fd = -1;
@@ -92,7 +92,7 @@ static void pump(void *arg)
 
 struct process {
     struct pump pumps[3];
-    int ends[3]; /* the process's */
+    int ends[3]; /* the process's ends */
     pid_t pid;
     int status;
 };
@@ -106,7 +106,7 @@ static void close_ends(struct process *p)
     }
 }
 
-/* Runs a process until it has ended and its pipes are closed, or the deadline has passed: then it is killed. */
+/* Runs a process until it has ended and its pipes are closed. At the deadline the process is killed. */
 static int run_process(struct process *p, const char *file, char *const argv[], char *const envp[], const char *cwd,
                        gs_deadline deadline)
 {
@@ -148,7 +148,7 @@ static int run_process(struct process *p, const char *file, char *const argv[], 
         kill(p->pid, SIGKILL);
         gs_waitpid(p->pid, &p->status, 0, GS_FOREVER);
     }
-    /* Its children may still have the pipes. */
+    /* The process's children may still have the pipes. */
     for (int i = 0; i < 3; i++) {
         if (p->pumps[i].g) {
             gs_cancel(p->pumps[i].g);
@@ -163,7 +163,7 @@ static int run_process(struct process *p, const char *file, char *const argv[], 
     return r;
 }
 
-/* The strings of the list at index as argv, in a userdata that is pushed. */
+/* The strings of the list at index as argv, in a userdata that it pushes. */
 static char **strings(lua_State *L, int index, const char *what)
 {
     size_t n = (size_t)lua_rawlen(L, index);
@@ -174,13 +174,13 @@ static char **strings(lua_State *L, int index, const char *what)
         all[i] = (char *)lua_tostring(L, -1);
         if (strlen(all[i]) != lua_rawlen(L, -1))
             luaL_error(L, "%s: the string at %d has a zero byte", what, (int)i + 1);
-        lua_pop(L, 1); /* the list keeps it */
+        lua_pop(L, 1); /* the list keeps the string */
     }
     all[n] = NULL;
     return all;
 }
 
-/* The environment with the changes in the table at index: a list of "NAME=value", pushed as strings() does. */
+/* The environment with the changes in the table at index: a list of "NAME=value", pushed as by strings(). */
 static char **environment(lua_State *L, int index)
 {
     lua_newtable(L);
@@ -267,7 +267,7 @@ static int l_exec(lua_State *L)
     lgs_leave(S, false);
     int r = run_process(&p, argv[0], argv, envp, cwd, deadline);
     lgs_enter(S, false);
-    /* What was read is the state's now, in case Lua has no memory for it. */
+    /* Hands the bytes read to the state, in case Lua has no memory for them. */
     size_t out = p.pumps[1].len, err = p.pumps[2].len;
     bool kept = r >= 0 && lgs_scratch(S, out + err + 1, false);
     if (kept && out)
@@ -293,7 +293,8 @@ static int l_exec(lua_State *L)
 
 /* ---- os.execute and io.popen of goroutines ----
 
-   Lua's own would give the process the thread's signal mask, in which all signals are blocked, and block the thread in the wait. */
+   Lua's own functions would give the process the thread's signal mask, which blocks all signals, and would
+   block the thread in the wait. */
 
 static int push_status(lua_State *L, int status)
 {
@@ -333,7 +334,7 @@ static int os_execute(lua_State *L)
     return push_status(L, status);
 }
 
-/* A file of io.popen's: what Lua's own functions for files expect, and the process behind it. */
+/* A file of io.popen's: the struct that Lua's own functions for files expect, and the process behind it. */
 struct popen_file {
     luaL_Stream stream;
     pid_t pid;
@@ -358,7 +359,7 @@ static int io_popen(lua_State *L)
     luaL_argcheck(L, (mode[0] == 'r' || mode[0] == 'w') && mode[1] == '\0', 2, "invalid mode");
     bool reads = mode[0] == 'r';
     struct popen_file *p = lua_newuserdatauv(L, sizeof *p, 0);
-    p->stream.closef = NULL; /* closed, for now */
+    p->stream.closef = NULL; /* marked closed for now */
     p->stream.f = NULL;
     luaL_setmetatable(L, LUA_FILEHANDLE);
     char *argv[] = {(char *)"sh", (char *)"-c", (char *)command, NULL};

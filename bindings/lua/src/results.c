@@ -1,4 +1,4 @@
-/* What functions of the module are given and give: times, errors, results. */
+/* Times, errors and results of the module's functions. */
 
 #include "lgs.h"
 

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-/* No datagram has more bytes than this. */
+/* The most bytes of a datagram. */
 #define DATAGRAM 65536
 
 static uint16_t check_port(lua_State *L, int arg)
@@ -21,7 +21,7 @@ static uint16_t check_port(lua_State *L, int arg)
     return (uint16_t)port;
 }
 
-/* The address of a socket as a host and a port. */
+/* Pushes the address of a socket, as a host and a port. */
 static int push_address(lua_State *L, const struct sockaddr_storage *a)
 {
     char host[INET6_ADDRSTRLEN];
@@ -169,7 +169,7 @@ static int udp_connect(lua_State *L)
     return lgs_made_file(L, f, fd);
 }
 
-/* Whether a call on a socket that was closed meanwhile has failed: says so. */
+/* Whether a call has failed because the socket was closed meanwhile. If so, pushes the results. */
 static bool was_closed(lua_State *L, bool closed, ssize_t r)
 {
     if (!closed || gs_cancelled() || r > 0)
@@ -179,7 +179,7 @@ static bool was_closed(lua_State *L, bool closed, ssize_t r)
 }
 
 /* A goroutine that waits for a datagram checks at this interval, in ns, whether the socket was closed.
-   shutdown(2), which wakes waits for a connection, leaves a UDP socket that doesn't block at EAGAIN. */
+   shutdown(2), which ends waits for a connection, leaves a UDP socket that doesn't block at EAGAIN. */
 #define LOOK_EVERY (100 * 1000 * 1000)
 
 static ssize_t receive(struct file *f, char *to, size_t n, struct sockaddr_storage *a, socklen_t *len, gs_deadline deadline)
@@ -202,7 +202,7 @@ static size_t check_most(lua_State *L, int arg, size_t otherwise)
     return (size_t)n;
 }
 
-/* Pushes a datagram without the bytes beyond `most`, and with_sender: the sender's host and port. */
+/* Pushes a datagram cut off after `most` bytes; with_sender: also the sender's host and port. */
 static int receive_datagram(lua_State *L, struct file *f, bool with_sender)
 {
     struct state *S = lgs_state(L);
@@ -247,7 +247,8 @@ static int l_recv(lua_State *L)
     return lgs_read_file(L, f, SOME, most, lgs_deadline(L, 3));
 }
 
-/* The address of a host and a port for a socket, which may be one of IPv6 that takes both. *family: the socket's. */
+/* Resolves host and port to an address for a socket, which may be an IPv6 socket that takes IPv4 too. *family:
+   the socket's. */
 static int resolve(int fd, const char *host, uint16_t port, gs_deadline deadline, struct sockaddr_storage *to, socklen_t *len,
                    int *family)
 {
@@ -312,7 +313,7 @@ static int l_send(lua_State *L)
     return send_datagram(L, NULL, 0, lgs_deadline(L, 3));
 }
 
-/* More methods of files. */
+/* Further methods of files. */
 static const luaL_Reg methods[] = {
     {"recv", l_recv},     {"accept", l_accept},     {"address", l_address}, {"peer", l_peer},
     {"sendto", l_sendto}, {"recvfrom", l_recvfrom}, {"send", l_send},       {NULL, NULL}};

@@ -1,10 +1,10 @@
-/* What belongs to each state: how it is found, and room for its functions. */
+/* The data of each state: how it is found, and scratch room. */
 
 #include "lgs.h"
 
 #include <stdlib.h>
 
-/* Key of the registry. */
+/* Key of the registry for the struct state. */
 static const char state_key;
 
 struct state *lgs_state_of(lua_State *L)

@@ -8,23 +8,23 @@
 
 /* ---- Channels ---- */
 
-/* What the elements of a channel are. */
+/* The kinds of channels, by elements. */
 enum { VALUES, TIME, TICKS };
 
-/* What lgs_charge counts for a channel, in bytes: the objects, and the buffer up to this, as memory of a larger one is
- * taken only when it is used. */
+/* A channel's memory for lgs_charge, in bytes: its objects, and at most this much for the buffer, because a
+ * larger buffer takes memory only as it is used. */
 #define CHAN 256
 #define CHAN_BUFFER (64 * 1024)
 
 struct chan {
     struct shared shared;
     uint8_t kind;
-    _Atomic bool ticks; /* a ticker that was not stopped */
-    gs_timer *timer;    /* of TIME */
+    _Atomic bool ticks; /* a ticker that is not stopped */
+    gs_timer *timer;    /* for TIME */
     gs_chan *ch;
 };
 
-/* An element of any kind. */
+/* An element of any kind of channel. */
 union element {
     struct value v;
     int64_t time;
@@ -63,7 +63,7 @@ static struct chan *check_chan(lua_State *L, int arg)
     return lgs_check(L, arg, LGS_CHAN);
 }
 
-/* Pushes a channel of that kind, still without its gs_chan. */
+/* Pushes a channel of the kind, without its gs_chan. */
 static struct chan *new_chan(lua_State *L, int kind)
 {
     struct chan *c = lgs_new(L, sizeof *c, LGS_CHAN);
@@ -92,7 +92,7 @@ static int l_chan(lua_State *L)
     return made_chan(L, c);
 }
 
-/* A timer's function. */
+/* The timer's function. */
 static void fire(void *arg)
 {
     struct chan *c = arg;
@@ -101,7 +101,7 @@ static void fire(void *arg)
     lgs_timers(-1);
 }
 
-/* As gs_after, whose timers can't be counted. */
+/* gosched.after: not by gs_after, whose timers can't be counted. */
 static int l_after(lua_State *L)
 {
     gs_duration ns = lgs_seconds(L, 1);
@@ -136,7 +136,7 @@ static int l_every(lua_State *L)
     return made_chan(L, c);
 }
 
-/* The value to send, which can't be nil: that is what receiving gives at the end. */
+/* Checks the value to send, which can't be nil: receiving returns nil at the end. */
 static void check_value(lua_State *L, int arg)
 {
     if (lua_isnoneornil(L, arg))
@@ -179,7 +179,7 @@ static int l_send(lua_State *L)
     return r == -EPIPE ? closed(L) : lgs_fail(S, L, r);
 }
 
-/* Pushes an element that was received. */
+/* Pushes a received element. */
 static void push_element(struct state *S, lua_State *L, struct chan *c, union element *e)
 {
     if (c->kind == VALUES)
@@ -266,7 +266,7 @@ static const luaL_Reg chan_methods[] = {
 
 /* ---- Select ---- */
 
-/* Up to this number of cases need no memory from the heap. */
+/* The most cases that need no memory from the heap. */
 #define FEW 8
 
 struct cases {
@@ -275,7 +275,7 @@ struct cases {
     int n;
 };
 
-/* Also the finalizer of what holds many. */
+/* Frees the cases. Also called by the finalizer of a userdata with many cases. */
 static void free_cases(struct cases *c, int but)
 {
     for (int i = 0; i < c->n; i++)
@@ -295,8 +295,9 @@ struct selecting {
     int n; /* cases in the table */
 };
 
-/* Protected: reads the table of cases at 2, each case once. Gives the channel of each case, or nil. The channels are on
-   the stack from the moment their case is read: a function of gosched.clone may change the table, and collect garbage. */
+/* Reads the table of cases at 2, each case once; called protected. Returns the channel of each case, or nil.
+   Each channel is on the stack as soon as its case is read: a function of gosched.clone may change the table,
+   and collect garbage. */
 static int read_cases(lua_State *L)
 {
     struct selecting *s = lua_touserdata(L, 1);
@@ -469,7 +470,7 @@ static int l_unlock(lua_State *L)
     return 0;
 }
 
-/* local held <close> = m:hold(): the value that unlocks, once. Its user value is the mutex. */
+/* local held <close> = m:hold(): the value whose closing unlocks, once. Its user value is the mutex. */
 static const char hold_name[] = "gosched.hold";
 
 static int l_hold(lua_State *L)

@@ -1,4 +1,4 @@
-/* When the Lua code of a goroutine lets others run: its slices, and around each call that may switch. */
+/* When a goroutine's Lua code lets others run: at the end of its slice, and in calls that may switch. */
 
 #include "lgs.h"
 
@@ -11,25 +11,26 @@
 
 /* ---- The slice of Lua code ----
 
-   Lua's count hook, while it is set, makes each instruction slower: loops take twice as long. So it isn't set until the slice
-   is over. A timer of the thread, which runs only while the thread computes, sends a signal to that thread; its handler
-   sets the hook for the state that the thread runs just then, and the hook lets others run. Signal handlers may call lua_sethook. */
+   Lua's count hook, while it is set, makes each instruction slower: loops take twice as long. So it isn't set
+   until the slice is over. A timer of the thread, which counts the thread's CPU time, sends a signal to the
+   thread. The signal's handler sets the hook of the state that the thread is running, and the hook lets others
+   run. Signal handlers may call lua_sethook. */
 
 struct thread {
-    struct state *_Atomic running; /* NULL: none */
-    struct state *_Atomic ticked;  /* that the handler uses now; NULL: none */
-    unsigned age;                  /* of the process when the thread got its timer; 0: never */
-    struct thread *next, **at;     /* in `threads`: the next, and what points to this */
+    struct state *_Atomic running; /* the state that the thread runs; NULL: none */
+    struct state *_Atomic ticked;  /* the state that the handler is using; NULL: none */
+    unsigned age;                  /* the process's age when the thread got its timer; 0: never */
+    struct thread *next, **at;     /* in `threads`: the next, and what points to this one */
 };
 static _Thread_local struct thread this_thread __attribute__((tls_model("initial-exec")));
-static struct thread *threads; /* that have timers */
+static struct thread *threads; /* threads with timers */
 static _Atomic bool threads_locked;
-static int tick_signal;   /* 0: there is none */
-static unsigned age = 1;  /* of the process: a child of fork has no timers */
+static int tick_signal;   /* 0: no signal */
+static unsigned age = 1;  /* the process's: higher in a child of fork, which has no timers */
 static pthread_key_t timer_key;
 
-/* Not inlined: the goroutine may be on another thread after a switch, and a compiler may keep the
-   address of a thread's variable. */
+/* Not inlined: a goroutine may be on another thread after a switch, and a compiler may keep the address of a
+   thread-local variable. */
 __attribute__((noinline)) void lgs_set_running(struct state *S)
 {
     atomic_store_explicit(&this_thread.running, S, memory_order_release);
@@ -52,13 +53,13 @@ void lgs_on_slice(lua_State *L, lua_Debug *ar)
     (void)ar;
     if (lua_gethook(L) == lgs_on_slice)
         lua_sethook(L, NULL, 0, 0);
-    /* The state of the whole goroutine: L may be a coroutine in it. */
+    /* The state of the whole goroutine: L may be one of its coroutines. */
     struct state *S = lgs_state_of(L);
     if (!S)
         return;
     bool held = S->held;
     S->held = false;
-    if (gs_now() < S->clean_up) /* 0, if it was not told to end */
+    if (gs_now() < S->clean_up) /* clean_up is 0 if the goroutine was not told to end */
         return;
     if (!gs_cancelled() && !lgs_is_stopped(S)) {
         lgs_leave(S, false);
@@ -67,7 +68,7 @@ void lgs_on_slice(lua_State *L, lua_Debug *ar)
         if (!lgs_is_stopped(S))
             return;
     }
-    if (held) /* not before the next instruction, which makes the mutex the business of a <close> variable */
+    if (held) /* not before the next instruction, which puts the mutex into the care of a <close> variable */
         lua_sethook(L, lgs_on_slice, LUA_MASKCOUNT, 1);
     else
         lgs_raise_cancelled(S, L);
@@ -80,7 +81,7 @@ static void on_tick(int signal)
     atomic_store(&this_thread.ticked, S);
     if (S && atomic_load(&this_thread.running) == S) {
         lua_State *L = S->coroutine ? S->coroutine : S->L;
-        /* A hook of the program's, or lua5.4's for Ctrl-C, comes first. */
+        /* A hook of the program's, or lua5.4's for Ctrl-C, takes precedence. */
         if (L && (lua_gethookmask(L) == 0 || lgs_is_stopped(S)))
             lua_sethook(L, lgs_on_slice, LUA_MASKCOUNT, 1);
     }
@@ -99,7 +100,7 @@ static void delete_timer(void *timer)
     lgs_spin_unlock(&threads_locked);
 }
 
-/* The goroutine stays on the thread meanwhile. */
+/* Makes the thread's timer. The goroutine stays on the thread meanwhile. */
 static __attribute__((noinline)) void make_timer(void)
 {
     struct thread *t = &this_thread;
@@ -136,7 +137,7 @@ static __attribute__((noinline)) void start_ticking(void)
     gs_preempt_enable();
 }
 
-/* Takes a real-time signal that is not in use. */
+/* Chooses a real-time signal that is not in use. */
 static void choose_signal(void)
 {
     if (pthread_key_create(&timer_key, delete_timer) != 0)
@@ -154,7 +155,7 @@ static void choose_signal(void)
     }
 }
 
-/* In a child of fork, which has no timers. */
+/* Forgets the timers in a child of fork, which has none. */
 static void forget_timers(void)
 {
     age++;
@@ -212,8 +213,8 @@ static bool in_finalizer(lua_State *L)
     return lua_gc(L, LUA_GCISRUNNING) < 0;
 }
 
-/* The error that ends a goroutine whose program is closed. The first one leaves it time for clean-up that doesn't wait. From the
-   second one on, each instruction raises it again. */
+/* Raises the error that ends a goroutine of a closed program. The first time it leaves the goroutine time for
+   clean-up that doesn't wait. From the second time on each instruction raises it again. */
 static int raise_stopped(struct state *S, lua_State *L)
 {
     if (S->clean_up == 0) {
@@ -231,7 +232,7 @@ int lgs_raise_cancelled(struct state *S, lua_State *L)
     if (lgs_is_stopped(S))
         return raise_stopped(S, L);
     int reason = atomic_exchange(&S->reason, LGS_NO_REASON);
-    /* An error ends a finalizer and goes no further, so the goroutine is still to be ended. */
+    /* An error ends a finalizer and goes no further, so the goroutine must still be ended. */
     if (reason != LGS_NO_REASON || !in_finalizer(L))
         gs_uncancel();
     if (reason == LGS_DEADLOCK) {

@@ -5,19 +5,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Key of the registry: Lua's own function `require`. */
+/* Key of the registry for Lua's own function `require`. */
 static const char require_key;
 
 struct decoder {
     struct state *S;
     lua_State *L;
     const char *head, *body;
-    int table; /* the index of a table with the objects, if there are more than ON_STACK; else 0 */
-    int metas; /* the index of nil, or of a list of tables and their metatables, which are set in the end */
-    int first; /* the index of the first object, without a table */
+    int table; /* the index of a table with the objects if there are more than ON_STACK, else 0 */
+    int metas; /* the index of nil, or of a list of tables and their metatables, which are set at the end */
+    int first; /* the index of the first object, if there is no table */
 };
 
-/* Up to this number of objects are kept on Lua's stack; more are in a table. */
+/* The most objects that are kept on Lua's stack; more go into a table. */
 #define ON_STACK 150
 
 static void push_string(lua_State *L, const char **p)
@@ -36,7 +36,8 @@ static void push_object(struct decoder *d, uint32_t number)
         lua_pushvalue(d->L, d->first + (int)number - 1);
 }
 
-/* Pushes require(name), of the name on top of the stack. A goroutine's `require` is told that a message names the module. */
+/* Pushes require(name) for the name on top of the stack. A goroutine's `require` is told that a message names
+   the module. */
 static void push_module(lua_State *L)
 {
     lua_getfield(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
@@ -52,7 +53,7 @@ static void push_module(lua_State *L)
     lua_pop(L, 1);
 }
 
-/* Pushes a value, unless it is T_END or T_UPVALUE, which are the caller's business. */
+/* Pushes a value, unless it is T_END or T_UPVALUE, which the caller handles. */
 static enum tag push_value(struct decoder *d)
 {
     lua_State *L = d->L;
@@ -135,7 +136,7 @@ static const char *read_chunk(lua_State *L, void *from, size_t *len)
     return *len ? c->data : NULL;
 }
 
-/* Pushes a new object, still without its content. */
+/* Pushes a new object, without its contents. */
 static void make_object(struct decoder *d)
 {
     lua_State *L = d->L;
@@ -158,14 +159,14 @@ static void make_object(struct decoder *d)
             lgs_push(d->S, L, it);
         } else {
             int top = lua_gettop(L);
-            lgs_unpack(d->S, L, it); /* load, and what save has given */
+            lgs_unpack(d->S, L, it); /* load, and the result of save */
             lua_call(L, 1, 1);
             lua_settop(L, top + 1);
         }
     }
 }
 
-/* The function is on top of the stack. */
+/* Fills the function on top of the stack. */
 static void fill_function(struct decoder *d)
 {
     lua_State *L = d->L;
@@ -186,7 +187,7 @@ static void fill_function(struct decoder *d)
     }
 }
 
-/* The table is on top of the stack. */
+/* Fills the table on top of the stack. */
 static void fill_table(struct decoder *d)
 {
     lua_State *L = d->L;
@@ -205,7 +206,7 @@ static void fill_table(struct decoder *d)
     }
     while (push_value(d) != T_END) {
         push_value(d);
-        /* A module, or a field of a module, may be something else here: nothing. */
+        /* Unless the module, or its field, is something else here. */
         if (lua_isnil(L, -2))
             lua_pop(L, 2);
         else

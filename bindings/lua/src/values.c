@@ -1,4 +1,5 @@
-/* One value on its way, as a channel's element: most take no memory of their own, others are messages. */
+/* One value on its way, as a channel's element: most values take no memory of their own, others are
+   messages. */
 
 #include "message.h"
 
@@ -133,7 +134,7 @@ static int receive_protected(lua_State *L)
 
 void lgs_receive(struct state *S, lua_State *L, struct value *v)
 {
-    /* There is nothing to be dropped. */
+    /* There is nothing to drop. */
     if (v->tag != T_STRING && v->tag != T_SHARED && v->tag != T_MESSAGE) {
         lgs_decode(S, L, v);
         return;

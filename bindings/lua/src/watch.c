@@ -1,4 +1,4 @@
-/* What ends the waits of a main program: deadlocks, and Ctrl-C. */
+/* The ends of a main program's waits: deadlocks, and Ctrl-C. */
 
 #include "lgs.h"
 
@@ -8,26 +8,26 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-/* All goroutines must have waited for this long, in ns, before that counts as a deadlock. */
+/* The time, in ns, for which all goroutines must have waited before that is a deadlock. */
 #define DEADLOCK_AFTER (20 * 1000 * 1000)
 
 /* ---- Deadlocks ----
 
-   The library would report them itself if no goroutine waited for Ctrl-C. And a program in Lua expects an error. */
+   The library doesn't report them itself, because a goroutine waits for Ctrl-C. And a program in Lua expects an
+   error. */
 
 _Atomic int64_t lgs_alive, lgs_asleep;
 _Atomic uint64_t lgs_waits;
-static _Atomic int64_t timers;  /* timers that have not fired yet, tickers included */
-static _Atomic bool watched;         /* a timer to look again runs */
+static _Atomic int64_t timers;  /* timers yet to fire, tickers included */
+static _Atomic bool watched;         /* a timer to look again is running */
 static uint64_t suspected;
 static gs_timer *watch;
 
-/* The state that is told of deadlocks and of Ctrl-C: that of the first main program. The others are next to it. */
+/* The state that gets deadlocks and Ctrl-C: the first main program's. The other states follow it. */
 static gs_mutex main_lock;
 static struct state *main_program;
 
-/* What the last Ctrl-C that came while the main program waited has led to: the waits are to be ended, or were
- * ended. */
+/* The effect of the last Ctrl-C during a wait of the main program: the waits are to be ended, or were ended. */
 enum { NO_CTRL_C, CTRL_C_CAME, CTRL_C_ENDS_WAITS };
 static _Atomic int ctrl_c;
 
@@ -53,9 +53,9 @@ static void interrupt_main(int reason)
     int came = CTRL_C_CAME;
     bool wanted;
     lock_main();
-    if (reason == LGS_INTERRUPT) /* unless the wait has ended by itself: lgs_settle_ctrl_c */
+    if (reason == LGS_INTERRUPT) /* unless the wait has already ended: lgs_settle_ctrl_c */
         wanted = atomic_compare_exchange_strong(&ctrl_c, &came, CTRL_C_ENDS_WAITS);
-    else /* unless the main program has only been opened now */
+    else /* unless the main program has just been opened */
         wanted = all_asleep();
     if (wanted && main_program && main_program->self) {
         atomic_store(&main_program->reason, reason);
@@ -70,7 +70,7 @@ static void count_active(const gs_g_info *info, void *count)
         ++*(int *)count;
 }
 
-/* In a goroutine of the timer's. */
+/* Looks for a deadlock, in a goroutine of the timer's. */
 static void look_for_deadlock(void *arg)
 {
     (void)arg;
@@ -86,7 +86,7 @@ static void look_for_deadlock(void *arg)
             gs_foreach_g(count_active, &active);
             gs_start_the_world();
         }
-        if (active <= 1 && atomic_load(&lgs_waits) == now) { /* this one */
+        if (active <= 1 && atomic_load(&lgs_waits) == now) { /* the timer's own goroutine */
             atomic_store(&watched, false);
             interrupt_main(LGS_DEADLOCK);
             return;
@@ -119,11 +119,11 @@ void lgs_one_fewer_alive(void)
 
 /* ---- Ctrl-C ----
 
-   lua5.4 installs a handler for SIGINT that makes the state raise an error at its next instruction. A main program that
-   waits here comes to none, so this module stands in front of that handler while its main program waits. */
+   lua5.4 installs a handler for SIGINT that makes the state raise an error at its next instruction. A main
+   program that waits here reaches none, so this module's handler replaces that one during the wait. */
 
 static struct sigaction behind; /* lua5.4's */
-static int interrupts = -1;     /* an eventfd; -1: none yet */
+static int interrupts = -1;     /* an eventfd; -1: not yet made */
 static _Atomic bool main_waits;
 
 static void end_wait(void)
@@ -153,7 +153,7 @@ static void watch_interrupts(void *arg)
     }
 }
 
-/* lua5.4 installs its handler anew for each line that is typed. */
+/* Anew for each wait: lua5.4 installs its handler for each line that is typed. */
 void lgs_front_interrupts(struct state *S)
 {
     struct sigaction now;
@@ -166,7 +166,7 @@ void lgs_front_interrupts(struct state *S)
         sigemptyset(&sigint);
         sigaddset(&sigint, SIGINT);
         pthread_sigmask(SIG_BLOCK, &sigint, &before);
-        /* lua5.4's handler may have run just now. */
+        /* lua5.4's handler may just have run. */
         if (sigaction(SIGINT, NULL, &now) == 0 && now.sa_handler != SIG_DFL) {
             behind = now;
             now.sa_handler = on_interrupt;
@@ -182,8 +182,8 @@ void lgs_front_interrupts(struct state *S)
         end_wait();
 }
 
-/* The main program has waited. If Ctrl-C came meanwhile, lua5.4's hook raises the error at the next instruction, whether the
-   cancel has ended this wait or comes too late for it: it must not end the next one. */
+/* Settles a Ctrl-C that came during the wait just over. lua5.4's hook raises the error at the next instruction,
+   whether the cancel has ended this wait or came too late for it. The cancel must not end the next wait. */
 void lgs_settle_ctrl_c(struct state *S)
 {
     int reason = LGS_INTERRUPT;
