@@ -1,4 +1,4 @@
-// await.hpp: what C++20 coroutines can await: gs::recv, gs::send, gs::sleep, gs::async and gs::when_all.
+// await.hpp: the waits that C++20 coroutines can await: gs::recv, gs::send, gs::sleep, gs::async and gs::when_all.
 #pragma once
 
 #include "call.hpp"
@@ -24,7 +24,7 @@ GS_HPP_BEGIN_NAMESPACE
 
 namespace detail {
 
-/// A wait with an std::stop_token, or without.
+/// A wait with or without an std::stop_token.
 class stoppable {
 #if GS_HPP_STOP_TOKENS
     std::stop_token st_;
@@ -143,7 +143,7 @@ public:
     }
 };
 
-/// A wait whose coroutine is continued by post.
+/// A wait after which `post` continues the coroutine.
 template <class Wait, class Post>
 class resumed_wait {
     Wait &wait_;
@@ -193,7 +193,7 @@ public:
 };
 
 #if GS_HPP_EXCEPTIONS
-/// What a task gives in a tuple.
+/// The tuple element for a task's result.
 template <class T>
 using part = std::conditional_t<std::is_void_v<T>, std::monostate, T>;
 
@@ -290,7 +290,7 @@ public:
 
 }  // namespace detail
 
-/// `co_await gs::recv(ch)`: a gs::received<T>, as ch.recv() gives. In any coroutine: see gs::resumer.
+/// `co_await gs::recv(ch)`: a gs::received<T>, as from ch.recv(). In any coroutine: see gs::resumer.
 template <class C, std::enable_if_t<detail::can_recv<C>, int> = 0>
 [[nodiscard]] inline auto recv(const C &c)
 {
@@ -307,7 +307,7 @@ template <class C, std::enable_if_t<detail::can_send<C>, int> = 0>
 {
     return detail::send_wait<typename C::value_type, void>(send_chan<typename C::value_type>(c), std::move(value));
 }
-/// `co_await gs::sleep(d)`, or of a time_point. (Without co_await: gs::this_goroutine::sleep_for.)
+/// `co_await gs::sleep(d)`, or until a time_point. (Without co_await: gs::this_goroutine::sleep_for.)
 [[nodiscard]] inline auto sleep(deadline until)
 {
     return detail::sleep_wait<void>(until);
@@ -339,32 +339,31 @@ template <class C, std::enable_if_t<detail::can_send<C>, int> = 0>
     return detail::sleep_wait<bool>(until, detail::stoppable(st));
 }
 #endif
-/// `co_await gs::resume_on(post, gs::recv(ch))`, with the wait written in place, and in a coroutine that isn't a gs::task:
-/// when the wait is over, post(h) is called on a goroutine of the wait's own, with the std::coroutine_handle<> of the
-/// coroutine. It resumes h, once, or sees to it that another thread does. If the wait is over at once, the coroutine
-/// continues at once, and post isn't called.
+/// `co_await gs::resume_on(post, gs::recv(ch))`, with the wait written in place, in a coroutine that isn't a gs::task.
+/// When the wait is over, post(h) is called on a goroutine of the wait's own, with the std::coroutine_handle<> of the
+/// coroutine. post resumes h, once, or has another thread do so. If the wait is over at once, the coroutine continues
+/// at once, and post isn't called.
 template <class Post, class Wait>
 [[nodiscard]] inline auto resume_on(Post &&post, Wait &&wait)
 {
     static_assert(!std::is_lvalue_reference_v<Wait>, "the wait is written in place");
     return detail::resumed_wait<Wait, std::decay_t<Post>>(wait, std::forward<Post>(post));
 }
-/// `co_await gs::async(f)`: what f() returns, which runs as a goroutine, for waits of any kind.
+/// `co_await gs::async(f)`: runs f() as a goroutine, for waits of any kind, and gives what f returns.
 template <class F>
 [[nodiscard]] inline auto async(F &&f)
 {
     return detail::async_wait<detail::result_of<F>, std::decay_t<F>>(std::forward<F>(f));
 }
 /// `auto [a, b] = co_await gs::when_all(f(), g())`: runs the tasks side by side on the executor, and gives a tuple of
-/// what they return, with std::monostate for void. The wait is over when all have ended. If several have thrown, the
-/// exception of the first in the order of the arguments is thrown. Without exceptions the tuple has a gs::result for
-/// each.
+/// what they return, with std::monostate for void. The wait is over when all tasks have ended. If several have thrown,
+/// the exception of the first of these arguments is thrown. Without exceptions the tuple has a gs::result for each.
 template <class... T>
 [[nodiscard]] inline auto when_all(task<T>... t)
 {
     return detail::all_wait<T...>(std::move(t)...);
 }
-/// For tasks whose number is known only at run time. Gives an std::vector of what they return.
+/// gs::when_all of tasks whose number is known only at run time. Gives an std::vector of their results.
 template <class T>
 [[nodiscard]] inline auto when_all(std::vector<task<T>> t)
 {

@@ -1,4 +1,4 @@
-// call.hpp: functions of the program: a place for what one returns or throws, and a function with its arguments.
+// call.hpp: a place for what a function returns or throws, and a function with its arguments.
 #pragma once
 
 #include "error.hpp"
@@ -18,7 +18,8 @@ GS_HPP_BEGIN_NAMESPACE
 
 namespace detail {
 
-/// A place for what a function returns, void and references included. The function makes its result here: it isn't moved.
+/// A place for what a function returns, void and references included. The function constructs its result in place,
+/// without a move.
 template <class T>
 struct box {
     union {
@@ -43,7 +44,7 @@ struct box {
     bool full() const noexcept { return is_full; }
     T take() { return std::move(value); }
     const T &look() const noexcept { return value; }
-    /// Not an assignment: a T needn't have one.
+    /// Takes the value of o, by construction and not by assignment: a T needn't be assignable.
     void take_from(box &o)
     {
         fill([&] { return o.take(); });
@@ -79,7 +80,7 @@ struct box<void> {
     void take_from(box &o) noexcept { value = o.value; }
 };
 
-/// A result, or the exception in its place. One goroutine or thread fills it and another takes it.
+/// A result, or the exception in its place. One goroutine or thread fills it, and another takes from it.
 template <class T>
 struct outcome {
     box<T> value;
@@ -101,7 +102,7 @@ struct outcome {
 #endif
     }
 
-    /// Into an empty one.
+    /// Takes the contents of o. This outcome must be empty.
     void take_from(outcome &o) noexcept
     {
 #if GS_HPP_EXCEPTIONS
@@ -118,7 +119,7 @@ struct outcome {
 #endif
     }
 
-    /// For one call; again if T's move constructor has thrown.
+    /// Returns the result or throws the exception. Called once, and again only if T's move constructor has thrown.
     result<T> take(const char *where)
     {
 #if GS_HPP_EXCEPTIONS
@@ -126,7 +127,7 @@ struct outcome {
             std::rethrow_exception(std::exchange(thrown, nullptr));
 #endif
         if (!value.full())
-            return failed<T>(-EOWNERDEAD, where); // gs_exit
+            return failed<T>(-EOWNERDEAD, where); // the function has ended by gs_exit
 #if GS_HPP_EXCEPTIONS
         return value.take();
 #else
@@ -138,7 +139,8 @@ struct outcome {
     }
 };
 
-/// Calls f at the end of a scope that takes what is in an outcome, unless T's move constructor has thrown: it stays then.
+/// Calls f at the end of a scope that takes from an outcome, unless T's move constructor has thrown: then the outcome
+/// keeps its value.
 template <class T, class F>
 class when_taken {
     static constexpr bool may_throw = std::is_object_v<T> && !std::is_nothrow_move_constructible_v<T>;
@@ -158,7 +160,7 @@ public:
 };
 
 #if GS_HPP_EXCEPTIONS
-/// Whether the exception is the one that unwinds a cancelled goroutine.
+/// Whether the exception unwinds a cancelled goroutine.
 inline bool is_cancel(const std::exception_ptr &thrown) noexcept
 {
     try {
@@ -170,7 +172,7 @@ inline bool is_cancel(const std::exception_ptr &thrown) noexcept
     }
 }
 
-/// Ends the program with the report of an exception that leaves main, type and what() included.
+/// Ends the program with the report of an exception that leaves main, with type and what().
 [[noreturn]] inline void terminate_with(const std::exception_ptr &thrown) noexcept
 {
     std::rethrow_exception(thrown);

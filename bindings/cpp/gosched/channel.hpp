@@ -21,17 +21,17 @@ GS_HPP_BEGIN_NAMESPACE
 
 namespace detail {
 
-/// What the handles of a channel share. The last one destroys what is in the channel, and frees it.
+/// The state that the handles of a channel share. The last handle destroys the channel's values and frees the channel.
 struct chan_block {
     gs_chan *c;
     std::atomic<std::size_t> handles{1};
     void (*drain)(gs_chan *); // nullptr: elements have no destructor
 
     chan_block(gs_chan *chan, void (*d)(gs_chan *)) noexcept : c(chan), drain(d) {}
-    void retain() noexcept { handles.fetch_add(1, std::memory_order_relaxed); } // the caller has one
+    void retain() noexcept { handles.fetch_add(1, std::memory_order_relaxed); } // the caller has a handle
     void release() noexcept
     {
-        // Release: what was done through this handle is over before the destruction, which acquires it.
+        // Release: the uses of this handle come before the destruction, which acquires.
         if (handles.fetch_sub(1, std::memory_order_acq_rel) != 1)
             return;
         if (drain != nullptr)
@@ -85,7 +85,7 @@ protected:
     explicit chan_handle(chan_block *block) noexcept : block_(block) {}
     static chan_block *adopt(gs_chan *c)
     {
-        // Here, so that a T may have channels of T's as members.
+        // Asserted here, so that a T may have channels of T's as members.
         static_assert(std::is_object_v<T> && !std::is_const_v<T> && !std::is_array_v<T>, "the elements are values");
         static_assert(std::is_move_constructible_v<T>, "the elements can be moved");
         if (c == nullptr) {
@@ -137,13 +137,14 @@ public:
     }
     void swap(chan_handle &o) noexcept { std::swap(block_, o.block_); }
 
-    /// Whether the handle refers to a channel. A nil channel is never ready in a select, and an error elsewhere.
+    /// Whether the handle refers to a channel. A handle without one, a nil channel, is never ready in a select; other
+    /// uses of it fail.
     explicit operator bool() const noexcept { return block_ != nullptr; }
     /// How many elements are buffered now.
     std::size_t size() const noexcept { return gs_chan_len(native_handle()); }
     /// How many elements the buffer holds.
     std::size_t capacity() const noexcept { return gs_chan_cap(native_handle()); }
-    /// For functions of gosched.h. Valid as long as the channel has a handle. Its elements are T's if
+    /// The channel for functions of gosched.h. Valid as long as the channel has a handle. Its elements are T's if
     /// is_trivially_relocatable<T>, else pointers to T's on the heap.
     gs_chan *native_handle() const noexcept { return block_ != nullptr ? block_->c : nullptr; }
     /// Whether both refer to the same channel.
@@ -164,7 +165,7 @@ inline int send_by(V &&v, Op &&op)
         if (r == 0)
             out.sent();
         else if constexpr (may_not_go_back<T>)
-            out.restore(); // not by the destructor, which an exception can't leave
+            out.restore(); // not in the destructor, which an exception can't leave
         return r;
     }
 }
@@ -192,14 +193,14 @@ class sending {
 
 public:
     /// `ch <- value`. Fails with std::errc::broken_pipe if the channel is closed, or is closed while the send waits. A
-    /// value that was to be moved is then moved back. If T's move assignment throws, that exception leaves the send,
-    /// and the value is in the state in which the assignment has left it. This holds for all sends.
+    /// value given by move is then moved back. If T's move assignment throws, send throws that exception, and the value
+    /// is as the assignment has left it. All this holds for every kind of send.
     result<void> send(const T &value) const { return done(detail::send<T>(c(), value, GS_FOREVER), "gs::chan::send"); }
     result<void> send(T &&value) const
     {
         return done(detail::send<T>(c(), std::move(value), GS_FOREVER), "gs::chan::send");
     }
-    /// ok, again or closed.
+    /// Sends if that needs no wait. ok, again or closed.
     [[nodiscard]] status try_send(const T &value) const
     {
         return status_of(detail::send<T>(c(), value, GS_NOWAIT), "gs::chan::try_send");
@@ -208,7 +209,7 @@ public:
     {
         return status_of(detail::send<T>(c(), std::move(value), GS_NOWAIT), "gs::chan::try_send");
     }
-    /// ok, timed_out or closed.
+    /// Sends within the time. ok, timed_out or closed.
     template <class Rep, class Period>
     [[nodiscard]] status send_for(const T &value, const std::chrono::duration<Rep, Period> &d) const
     {
@@ -230,7 +231,7 @@ public:
         return status_of(detail::send<T>(c(), std::move(value), deadline(at).native()), "gs::chan::send_until");
     }
 #if GS_HPP_STOP_TOKENS
-    /// ok, closed, stopped; with a limit also timed_out.
+    /// Sends until a stop is requested. ok, closed, stopped; with a limit also timed_out.
     [[nodiscard]] status send(const std::stop_token &st, const T &value) const
     {
         return status_of(detail::send<T>(st, c(), value, GS_FOREVER), "gs::chan::send");
@@ -260,12 +261,12 @@ public:
         return status_of(detail::send<T>(st, c(), std::move(value), deadline(at).native()), "gs::chan::send_until");
     }
 #endif
-    /// From now on sends fail, and so do receives once the channel is drained. Fails with std::errc::broken_pipe if the
-    /// channel is closed already.
+    /// Closes the channel: from now on sends fail, and so do receives once the channel is drained. Fails with
+    /// std::errc::broken_pipe if the channel is closed already.
     result<void> close() const { return done(gs_chan_close(c()), "gs::chan::close"); }
 };
 
-/// Bytes of an iterator up to which the end of a channel's range is an iterator too.
+/// Size of an iterator, in bytes, above which a range's end isn't an iterator: see sentinel.
 inline constexpr std::size_t large_iterator = 16384;
 
 /// The operations of a channel that can be received from.
@@ -274,7 +275,7 @@ class receiving {
     gs_chan *c() const noexcept { return static_cast<const Self *>(this)->native_handle(); }
 
 public:
-    /// `v, ok := <-ch`. Without a value if the channel is closed and drained.
+    /// `v, ok := <-ch`. The result has no value if the channel is closed and drained.
     received<T> recv() const { return detail::recv<T>(c(), GS_FOREVER, "gs::chan::recv"); }
     received<T> try_recv() const { return detail::recv<T>(c(), GS_NOWAIT, "gs::chan::try_recv"); }
     template <class Rep, class Period>
@@ -288,7 +289,7 @@ public:
         return detail::recv<T>(c(), deadline(at).native(), "gs::chan::recv_until");
     }
 #if GS_HPP_STOP_TOKENS
-    /// Without a value and stopped() if a stop is requested before there is one.
+    /// Receives until a stop is requested. The result then has no value, and is stopped().
     received<T> recv(const std::stop_token &st) const { return detail::recv<T>(st, c(), GS_FOREVER, "gs::chan::recv"); }
     template <class Rep, class Period>
     received<T> recv_for(const std::stop_token &st, const std::chrono::duration<Rep, Period> &d) const
@@ -303,8 +304,9 @@ public:
 #endif
 
     struct sentinel;
-    /// Of `for (T v : ch)`, which receives until the channel is closed and drained. (Without exceptions also until
-    /// the goroutine is cancelled.) With C++20 a channel of assignable elements is an std::ranges::input_range.
+    /// The iterator of `for (T v : ch)`, which receives until the channel is closed and drained. (Without exceptions it
+    /// also ends if the goroutine is cancelled.) With C++20 a channel of assignable elements is an
+    /// std::ranges::input_range.
     class iterator {
         gs_chan *c_ = nullptr;
         mutable received<T> value_{status::closed}; // for *it of a const iterator, as C++20's ranges ask for
@@ -323,9 +325,9 @@ public:
         T *operator->() const noexcept { return &*value_; }
         iterator &operator++()
         {
-            // Not by assignment: elements needn't be assignable.
+            // Constructed anew, not assigned: elements needn't be assignable.
             value_.~received<T>();
-            struct refill { // if the receive throws
+            struct refill { // constructs the value even if the receive throws
                 received<T> *place;
                 ~refill()
                 {
@@ -344,8 +346,9 @@ public:
         }
         friend bool operator!=(const iterator &a, const iterator &b) noexcept { return !(a == b); }
     };
-    /// The end of a range whose elements can't be copied, since C++20's ranges want an end that can be copied. Also the end
-    /// of a range whose elements are large: an iterator has room for an element, and a goroutine's stack is small.
+    /// The end of a range whose iterators can't be copied, as C++20's ranges want of an end, because the elements
+    /// can't. Also the end of a range with large iterators: an iterator has room for an element, and a goroutine's
+    /// stack is small.
     struct sentinel {
         friend bool operator==(const iterator &it, sentinel) noexcept { return at_end(it); }
         friend bool operator!=(const iterator &it, sentinel) noexcept { return !at_end(it); }
@@ -364,9 +367,10 @@ struct access; // to the constructors below
 
 }  // namespace detail
 
-/// A channel of T's: a shared reference, copied as std::shared_ptr is. T can be moved; it needs neither a copy nor a
-/// default constructor. Any number of goroutines and plain threads use a channel at once, each through a handle
-/// of its own, or a variable that is not assigned to. When the last handle goes, the values left in it are destroyed.
+/// A channel of T's: a shared reference, copied as std::shared_ptr is. T must be movable; it needs neither a copy nor a
+/// default constructor. Any number of goroutines and plain threads may use a channel at once, each through its own
+/// handle, or through a shared handle that is not assigned to. When the last handle goes, the values left in it are
+/// destroyed.
 template <class T>
 class chan : public detail::chan_handle<T>, public detail::sending<chan<T>, T>, public detail::receiving<chan<T>, T> {
 public:
@@ -417,7 +421,7 @@ struct is_trivially_relocatable<recv_chan<T>> : std::true_type {
 namespace detail {
 
 struct access {
-    /// A handle for a channel of gosched.h, which the handle owns from here on.
+    /// A handle for a channel of gosched.h. The handle owns the channel from here on.
     template <class T>
     static recv_chan<T> adopt(gs_chan *c)
     {

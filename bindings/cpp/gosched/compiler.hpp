@@ -1,4 +1,4 @@
-// compiler.hpp: what the compiler and its library offer, and the namespace of everything in this header.
+// compiler.hpp: the features of the compiler and its library, and the namespace of everything in this header.
 #pragma once
 
 #include <gosched.h>
@@ -19,7 +19,7 @@
 #define GS_HPP_EXCEPTIONS 0
 #endif
 
-/* Whether there are coroutines: gs::task, gs::executor, co_await. */
+/* Whether there are coroutines, and so gs::task, gs::executor and co_await. */
 #if defined(__cpp_impl_coroutine) && defined(__cpp_lib_coroutine)
 #define GS_HPP_COROUTINES 1
 #else
@@ -33,8 +33,8 @@
 #define GS_HPP_STOP_TOKENS 0
 #endif
 
-// Visible also with -fvisibility=hidden: a program and its shared libraries must have one gs::category() and one table of
-// mutexes for gs::condition_variable_any, and a gs::error that one throws must be caught in the other.
+// Visible also with -fvisibility=hidden: a program and its shared libraries must have one gs::category() and one table
+// of mutexes for gs::condition_variable_any, and each must be able to catch a gs::error from the other.
 #if GS_HPP_EXCEPTIONS
 #define GS_HPP_VERSION v1
 #else

@@ -16,7 +16,7 @@ GS_HPP_BEGIN_NAMESPACE
 
 namespace detail {
 
-/// The result of a wait with a limit on a condition variable. r: what the wait gave, a negative errno value or 0.
+/// The result of a wait with a limit on a condition variable. r: the wait's value, a negative errno value or 0.
 inline result<std::cv_status> cv_result(int r, const char *where)
 {
     if (r == 0)
@@ -26,7 +26,7 @@ inline result<std::cv_status> cv_result(int r, const char *where)
     return failed<std::cv_status>(r, where);
 }
 
-/// Calls wait() until pred(), or until wait() gives -ETIMEDOUT. Returns pred() as it is at the end.
+/// Calls wait() until pred(), or until wait() returns -ETIMEDOUT. Returns the last pred().
 template <class Pred, class Wait>
 inline result<bool> wait_for_true(Pred &pred, Wait &&wait, const char *where)
 {
@@ -71,7 +71,7 @@ public:
     {
         return detail::done(gs_cond_wait(&c_, lock.mutex()->native_handle(), GS_FOREVER), "gs::condition_variable::wait");
     }
-    /// Until pred().
+    /// Waits until pred().
     template <class Pred>
     result<void> wait(std::unique_lock<mutex> &lock, Pred pred)
     {
@@ -85,7 +85,7 @@ public:
     {
         return by(lock, deadline(d).native(), "gs::condition_variable::wait_for");
     }
-    /// Returns pred() as it is at the end.
+    /// Waits until pred(), or until the time is up. Returns the last pred().
     template <class Rep, class Period, class Pred>
     result<bool> wait_for(std::unique_lock<mutex> &lock, const std::chrono::duration<Rep, Period> &d, Pred pred)
     {
@@ -106,8 +106,8 @@ public:
 
 namespace detail {
 
-/// Guards the lists of waiters of gs::condition_variable_any. It isn't a member of that class: a waiter that was notified
-/// takes the mutex once more, and the condition variable may be gone then.
+/// Guards the lists of waiters of gs::condition_variable_any. Not a member of that class: a notified waiter takes the
+/// mutex once more, when the condition variable may be gone.
 struct alignas(64) list_mutex {
     mutex m;
 };
@@ -121,23 +121,24 @@ inline mutex &list_mutex_of(const void *p) noexcept
 
 }  // namespace detail
 
-/// As gs::condition_variable, for locks of any type with lock() and unlock(): std::shared_lock<gs::shared_mutex>. It may
-/// be destroyed as soon as all waiters are notified: they may still have to lock.
+/// gs::condition_variable for locks of any type with lock() and unlock(), such as std::shared_lock<gs::shared_mutex>.
+/// May be destroyed as soon as all waiters are notified, even if they still have to lock.
 class condition_variable_any {
-    /// Lies on the waiter's stack, and is in the list from before the waiter unlocks, so a notify after that finds it. The
-    /// mutex of the list isn't held while the lock's functions run: a lock may have a condition variable of its own.
+    /// An entry of the list, on the waiter's stack. It is in the list before the waiter unlocks, so a later notify
+    /// finds it. The mutex of the list isn't held while the lock's functions run: a lock may have a condition variable
+    /// of its own.
     class waiter {
         condition_variable_any &of_;
         mutex &m_;
         waiter *next_ = nullptr, *prev_ = nullptr;
         gs_cond woken_{};
         bool notified_ = false, stopped_ = false;
-        bool over_ = false; // only the waiter itself uses it
+        bool over_ = false; // used only by the waiter itself
         friend class condition_variable_any;
 
         void leave() noexcept
         {
-            if (!notified_) // else its condition variable may be gone
+            if (!notified_) // a notified waiter's condition variable may be gone
                 of_.remove(this);
             over_ = true;
         }
@@ -182,7 +183,7 @@ class condition_variable_any {
     };
     waiter *first_ = nullptr, *last_ = nullptr;
 
-    // With the mutex of the list held:
+    // Called with the mutex of the list held:
     void remove(waiter *w) noexcept
     {
         (w->prev_ != nullptr ? w->prev_->next_ : first_) = w->next_;
@@ -214,7 +215,7 @@ class condition_variable_any {
     int wait_by(Lock &lock, gs_deadline at, const std::stop_token &st)
     {
         waiter self(*this);
-        detail::stop_guard guard(st); // goes before the waiter
+        detail::stop_guard guard(st); // destroyed before the waiter
         if (!guard.ok())
             return -ENOMEM;
         guard.arm([](void *w) { static_cast<waiter *>(w)->stop(); }, &self);
@@ -278,7 +279,7 @@ public:
     {
         return by(lock, deadline(d).native(), "gs::condition_variable_any::wait_for");
     }
-    /// Returns pred() as it is at the end.
+    /// Waits until pred(), or until the time is up. Returns the last pred().
     template <class Lock, class Rep, class Period, class Pred>
     result<bool> wait_for(Lock &lock, const std::chrono::duration<Rep, Period> &d, Pred pred)
     {
@@ -295,7 +296,7 @@ public:
         return by(lock, deadline(at).native(), pred, "gs::condition_variable_any::wait_until");
     }
 #if GS_HPP_STOP_TOKENS
-    /// Until pred(), or until a stop is requested. Returns pred() as it is at the end.
+    /// Waits until pred(), or until a stop is requested. Returns the last pred().
     template <class Lock, class Pred>
     result<bool> wait(Lock &lock, std::stop_token st, Pred pred)
     {

@@ -1,4 +1,4 @@
-// element.hpp: how a value goes over a channel, and gs::received, in which it arrives.
+// element.hpp: how a value passes through a channel, and gs::received, in which it arrives.
 #pragma once
 
 #include "call.hpp"
@@ -15,9 +15,8 @@
 
 GS_HPP_BEGIN_NAMESPACE
 
-/// Whether a T may be moved to another place by copying its bytes, without its move constructor and destructor.
-/// Such values go over a channel directly; for others the channel carries a pointer to one on the heap.
-/// May be specialised.
+/// Whether a T may be moved to another place by copying its bytes, without its move constructor and destructor. A
+/// channel carries such values directly, and others as pointers to values on the heap. May be specialised.
 template <class T>
 struct is_trivially_relocatable : std::is_trivially_copyable<T> {
 };
@@ -42,17 +41,17 @@ inline constexpr passing passing_of = std::is_trivially_copyable_v<T>    ? passi
 template <class T>
 inline constexpr std::size_t wire_size = passing_of<T> == passing::on_heap ? sizeof(T *) : sizeof(T);
 
-/// Where a received element goes, and stays: the channel writes it here, and it isn't moved. data() is for the channel.
-/// There is an element if status_ is ok.
+/// The final place of a received element, where the channel writes it: it isn't moved. data() is for the channel. There
+/// is an element if status_ is ok.
 template <class T, passing = passing_of<T>>
-class landing { // bytes
+class landing { // the element as bytes
     union {
         T value_;
     };
 
 protected:
     gs::status status_;
-    landing() noexcept {} // the status is set before anything else is done
+    landing() noexcept {} // status_ is set before any other use
     explicit landing(gs::status why) noexcept : status_(why) {}
     void *data() noexcept { return std::addressof(value_); }
     void put(T &&value) { ::new (data()) T(std::move(value)); }
@@ -148,7 +147,7 @@ protected:
     T *get() const noexcept { return value_; }
 };
 
-/// A base without copies, for a T that has none.
+/// A base class that can't be copied, for a T that can't.
 template <bool may_copy>
 struct copy_gate {
 };
@@ -162,16 +161,15 @@ struct copy_gate<false> {
 };
 
 struct landing_access;
-/// Of a gs::received whose status is set before anything else is done with it.
+/// Constructs a gs::received whose status is set before any other use.
 struct landing_begun {
 };
 
 }  // namespace detail
 
 /// The result of a receive: a value, or why there is none. Like std::optional, with a status. No receive calls T's move
-/// constructor, so an exception of that constructor can't lose the value: the constructor is called where the program
-/// moves the value out of this object, which still has the value if that fails. A gs::received that was moved from may
-/// have no value.
+/// constructor, so that its exception can't lose the value. Only the program calls it, when moving the value out of
+/// this object, which keeps the value if that fails. A gs::received that was moved from may have no value.
 template <class T>
 class received : private detail::copy_gate<std::is_copy_constructible_v<T>>, private detail::landing<T> {
     using place = detail::landing<T>;
@@ -181,7 +179,7 @@ public:
     using value_type = T;
     explicit received(detail::landing_begun) noexcept {} // for receives
     explicit received(gs::status why) noexcept : place(why == gs::status::ok ? gs::status::invalid : why) {}
-    /// std::nullopt becomes a closed channel.
+    /// Makes a received value of the optional's. std::nullopt: a closed channel.
     explicit received(std::optional<T> &&value) : place(gs::status::closed)
     {
         if (!value)
@@ -193,7 +191,8 @@ public:
 
     bool has_value() const noexcept { return this->status_ == gs::status::ok; }
     explicit operator bool() const noexcept { return has_value(); }
-    /// ok, closed, again (try_recv), timed_out, stopped; without exceptions also cancelled, invalid, no_memory.
+    /// How the receive ended: ok, closed, again (try_recv), timed_out, stopped; without exceptions also cancelled,
+    /// invalid, no_memory.
     gs::status status() const noexcept { return this->status_; }
     bool closed() const noexcept { return status() == gs::status::closed; }
     bool timed_out() const noexcept { return status() == gs::status::timed_out; }
@@ -204,7 +203,7 @@ public:
     T &&operator*() && noexcept { return std::move(*this->get()); }
     T *operator->() noexcept { return this->get(); }
     const T *operator->() const noexcept { return this->get(); }
-    /// The value; fails with the error of the status if there is none.
+    /// The value. Fails with the error of the status if there is none.
     T &value() &
     {
         check();
@@ -239,21 +238,21 @@ public:
 private:
     void check() const
     {
-        if (!has_value()) // a stop is no signal
+        if (!has_value()) // a stop is not received
             detail::raise(stopped() ? -ECANCELED : -static_cast<int>(status()), "gs::received::value");
     }
 };
 
 namespace detail {
 
-/// For a receive: into where the result will be.
+/// Access for a receive to the place of its result.
 struct landing_access {
     template <class T>
     static void *data(received<T> &to) noexcept
     {
         return to.data();
     }
-    /// What has become of the receive.
+    /// The result of a receive that ended with r.
     template <class T>
     static void set(received<T> &to, gs::status s) noexcept
     {
@@ -265,7 +264,7 @@ struct landing_access {
 
 namespace detail {
 
-/// An element on its way into a channel. If it isn't sent, a value that was moved goes back to where it was.
+/// An element on its way into a channel. A moved value that isn't sent goes back to where it was.
 template <class T, passing = passing_of<T>>
 class outgoing {
     const T *value_;
@@ -288,14 +287,14 @@ inline void give_back(T &to, T &&value) noexcept(!may_not_go_back<T>)
     if constexpr (std::is_move_assignable_v<T>) {
         to = std::move(value);
     } else {
-        // An exception would leave no value in place of the old one: it ends the program.
+        // An exception here would leave the old place without a value, so it ends the program.
         to.~T();
         ::new (static_cast<void *>(std::addressof(to))) T(std::move(value));
     }
 }
 
 /// Called by the destructor of an outgoing that was neither sent nor restored, usually while an exception unwinds the
-/// stack: so this function throws none.
+/// stack: so it throws nothing.
 template <class Out>
 inline void restore_quietly(Out &out) noexcept
 {
@@ -314,7 +313,7 @@ class outgoing<T, passing::relocated> {
     union {
         T value_;
     };
-    T *from_ = nullptr; // moved from there
+    T *from_ = nullptr; // the place that the value was moved from
     bool full_ = true;
 
 public:

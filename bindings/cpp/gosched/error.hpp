@@ -1,4 +1,4 @@
-// error.hpp: gs::error, which is thrown; gs::result, which is returned; gs::status.
+// error.hpp: gs::error, for throwing; gs::result, for returning; gs::status.
 #pragma once
 
 #include "compiler.hpp"
@@ -31,8 +31,8 @@ public:
 
 }  // namespace detail
 
-/// The category of the library's errors. Its values are those of errno.h, or of a failed look-up (gs_getaddrinfo); its
-/// messages are those of gs_strerror. A code of this category equals the std::errc of its value.
+/// The category of the library's errors. Its values are errno.h's, or those of a failed look-up (gs_getaddrinfo); its
+/// messages are gs_strerror's. A code of this category equals the std::errc of its value.
 inline const std::error_category &category() noexcept
 {
     // Never destroyed: goroutines may go on while the program ends.
@@ -41,7 +41,7 @@ inline const std::error_category &category() noexcept
     return *the;
 }
 
-/// The error code for a result of a function of gosched.h. r: a negative errno value, or 0 and above for no error.
+/// The error code for r, a result of gosched.h: a negative errno value, or 0 and above for no error.
 inline std::error_code make_code(long r) noexcept
 {
     return r < 0 ? std::error_code(static_cast<int>(-r), category()) : std::error_code();
@@ -50,15 +50,15 @@ inline std::error_code make_code(long r) noexcept
 /// The exception that this header throws. Its what() begins with the name of the function that failed.
 class error : public std::system_error {
 public:
-    /// r: what a function of gosched.h has returned, below 0. where: the function that failed.
+    /// r: the value below 0 of a function of gosched.h. where: the function that failed.
     error(long r, const char *where) : std::system_error(make_code(r), where) {}
-    /// An error of another category, such as a member of a gs::task_group may return.
+    /// An error of another category, which a member of a gs::task_group may return, for example.
     error(std::error_code code, const char *where) : std::system_error(code, where) {}
 };
 
 namespace detail {
 
-/// Misuse, or an error in a function that can't return one.
+/// Reports misuse, or an error in a function that can't return one.
 [[noreturn]] __attribute__((noinline, cold)) inline void raise(long r, const char *where)
 {
 #if GS_HPP_EXCEPTIONS
@@ -79,7 +79,7 @@ inline void must(long r, const char *where)
 
 #if GS_HPP_EXCEPTIONS
 
-/// The return type of functions that may fail. With exceptions it is T itself, since errors are thrown.
+/// The return type of functions that may fail: T itself, because errors are thrown.
 template <class T>
 using result = T;
 
@@ -102,7 +102,7 @@ inline void done(long r, const char *where)
 
 namespace detail {
 
-/// Ends the program, with the error on standard error. what: what is wrong with the gs::result.
+/// Ends the program, with the error on standard error. what: the fault of the gs::result.
 [[noreturn]] __attribute__((noinline, cold)) inline void no_value(const char *what, std::error_code why)
 {
     std::fprintf(stderr, "gs::result %s: %s\n", what, why.message().c_str());
@@ -111,12 +111,12 @@ namespace detail {
 
 }  // namespace detail
 
-/// What a function with a gs::result returns in place of a value: `return gs::unexpected{code};`.
+/// An error to return in place of a gs::result's value: `return gs::unexpected{code};`.
 struct unexpected {
     std::error_code code;
 };
 
-/// The return type of functions that may fail. Without exceptions it is a T or an std::error_code.
+/// The return type of functions that may fail, without exceptions: a T or an std::error_code.
 template <class T>
 class [[nodiscard]] result {
     std::optional<T> value_;
@@ -129,10 +129,10 @@ public:
 
     bool has_value() const noexcept { return value_.has_value(); }
     explicit operator bool() const noexcept { return has_value(); }
-    /// Why there is no value; std::error_code() if there is one.
+    /// The reason for a missing value; std::error_code() if there is a value.
     std::error_code error() const noexcept { return error_; }
 
-    /// The value. Without one the program is aborted, with the error on standard error.
+    /// The value. Without one the program aborts, with the error on standard error.
     T &value() &
     {
         check();
@@ -180,7 +180,7 @@ public:
     bool has_value() const noexcept { return value_ != nullptr; }
     explicit operator bool() const noexcept { return has_value(); }
     std::error_code error() const noexcept { return error_; }
-    /// Without a reference the program is aborted, with the error on standard error.
+    /// The reference. Without one the program aborts, with the error on standard error.
     T &value() const
     {
         if (value_ == nullptr)
@@ -203,7 +203,7 @@ public:
     bool has_value() const noexcept { return !error_; }
     explicit operator bool() const noexcept { return !error_; }
     std::error_code error() const noexcept { return error_; }
-    /// Aborts the program, with the error on standard error, if there is one.
+    /// Aborts the program, with the error on standard error, if there is an error.
     void value() const
     {
         if (error_)
@@ -221,31 +221,32 @@ inline result<T> failed(long r, const char *)
 
 inline result<void> done(long r, const char *)
 {
-    return unexpected{make_code(r)}; // of 0 and above: none
+    return unexpected{make_code(r)}; // no error for 0 and above
 }
 
 }  // namespace detail
 
 #endif
 
-/// How an operation with a time limit ended. The numbers are those of errno.h.
+/// How an operation with a time limit ended. The numbers are errno.h's.
 enum class status : int {
     ok = 0,
     closed = EPIPE,         ///< the channel is closed (and, for a receive, drained)
     again = EAGAIN,         ///< the operation can't be done at once
     timed_out = ETIMEDOUT,  ///< the operation could not be done before the deadline
     stopped = EINTR,        ///< a stop was requested, by the std::stop_token of the call
-    cancelled = ECANCELED,  ///< the goroutine is cancelled: only without exceptions, which throw gs::error
-    invalid = EINVAL,       ///< the object is empty: only without exceptions
-    no_memory = ENOMEM,     ///< there is no memory to wait with a deadline: only without exceptions
+    cancelled = ECANCELED,  ///< the goroutine is cancelled. Only without exceptions, else gs::error is thrown
+    invalid = EINVAL,       ///< the object is empty. Only without exceptions
+    no_memory = ENOMEM,     ///< there is no memory to wait with a deadline. Only without exceptions
 };
 
 namespace detail {
 
-/// What a wait with an std::stop_token gives if a stop is requested. No function of gosched.h that such a wait calls gives it.
+/// The value of a wait with an std::stop_token if a stop is requested. No function of gosched.h that such a wait calls
+/// returns it.
 inline constexpr int stop_asked = -EINTR;
 
-/// What a program expects to happen is a status; all else is thrown where it can be.
+/// The status for results that a program expects; others are thrown where exceptions exist.
 inline status status_of(int r, const char *where)
 {
 #if GS_HPP_EXCEPTIONS
@@ -257,7 +258,7 @@ inline status status_of(int r, const char *where)
     return static_cast<status>(-r);
 }
 
-/// The result of a wait with a limit: true if it succeeded, false if the time was up or a stop was requested.
+/// The result of a wait with a limit. True: success; false: the time was up, or a stop was requested.
 inline result<bool> in_time(int r, const char *where)
 {
     if (r == 0)

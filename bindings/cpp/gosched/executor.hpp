@@ -20,9 +20,9 @@ template <class T>
 class task;
 class executor;
 
-/// How a wait of this header continues a coroutine that isn't a gs::task: its promise is of type Promise. To be specialised
-/// for coroutines that may run only on certain threads. resume() is called on a goroutine of the wait's own, once; the
-/// coroutine may be gone when it returns. An exception that leaves it ends the program.
+/// How a wait of this header continues a coroutine that isn't a gs::task, and has a promise of type Promise. To be
+/// specialised for coroutines that may run only on certain threads. resume() is called once, on a goroutine of the
+/// wait's own; the coroutine may be gone when resume() returns. An exception that leaves it ends the program.
 template <class Promise>
 struct resumer {
     static void resume(std::coroutine_handle<Promise> h) { h.resume(); }
@@ -32,7 +32,7 @@ namespace detail {
 
 class joint;
 
-/// What the promises of an executor's coroutines have in common.
+/// The common base of the promises of an executor's coroutines.
 class promise_base {
     executor *ex_ = nullptr;
 
@@ -40,7 +40,7 @@ public:
     executor *where() const noexcept { return ex_; }
     void set_where(executor *ex) noexcept { ex_ = ex; }
     std::suspend_always initial_suspend() const noexcept { return {}; }
-    /// Lets h go on once this coroutine has suspended.
+    /// Resumes h once this coroutine has suspended.
     void go_on_with(std::coroutine_handle<> h) const noexcept;
 };
 
@@ -48,14 +48,14 @@ public:
 template <class Promise>
 inline constexpr bool is_executors = std::is_base_of_v<promise_base, Promise>;
 
-/// The coroutine around a task that an executor was given. Its frame goes when it ends.
+/// The coroutine around a task that an executor was given. Its frame is destroyed when it ends.
 struct root {
     struct promise_type : promise_base {
         promise_type *next = nullptr;
         root get_return_object() noexcept { return {this}; }
         std::suspend_never final_suspend() const noexcept { return {}; }
         void return_void() const noexcept {}
-        [[noreturn]] void unhandled_exception() const noexcept { std::terminate(); } // the task has caught it
+        [[noreturn]] void unhandled_exception() const noexcept { std::terminate(); } // the task catches all
         std::coroutine_handle<promise_type> handle() noexcept
         {
             return std::coroutine_handle<promise_type>::from_promise(*this);
@@ -64,7 +64,7 @@ struct root {
     promise_type *promise;
 };
 
-/// Coroutines that have not begun. Those that are left in it never begin.
+/// Coroutines that have not begun. Those left in the list never begin.
 class root_list {
     root::promise_type *first_ = nullptr, **last_ = &first_;
 
@@ -100,18 +100,17 @@ public:
 /// once has a goroutine of its own as long as it lasts.
 class executor {
 public:
-    /// The wait of a coroutine: what is awaited derives from it. In a gs::task the coroutine continues on its executor. Any
-    /// other coroutine is continued by the goroutine of the wait, as gs::resumer or gs::resume_on says. It must not be
-    /// destroyed while it waits.
+    /// The base of every wait of a coroutine. A gs::task continues on its executor; the wait's goroutine continues any
+    /// other coroutine, as gs::resumer or gs::resume_on says. A coroutine must not be destroyed while it waits.
     class wait_base {
         friend class executor;
         executor *ex_ = nullptr;
         std::coroutine_handle<> waiter_;
-        void (*resume_)(void *how, std::coroutine_handle<>) = nullptr; // of a coroutine without an executor
+        void (*resume_)(void *how, std::coroutine_handle<>) = nullptr; // for a coroutine without an executor
         void *how_ = nullptr;
         gs_g *g_ = nullptr;
-        wait_base *prev_ = nullptr, *next_ = nullptr; // of waits_
-        wait_base *after_ = nullptr;                  // of over_
+        wait_base *prev_ = nullptr, *next_ = nullptr; // in waits_
+        wait_base *after_ = nullptr;                  // in over_
 
         static void entry(void *p) noexcept
         {
@@ -128,10 +127,11 @@ public:
 
     protected:
         wait_base() noexcept = default;
-        virtual ~wait_base() = default; // for -Wnon-virtual-dtor: nothing deletes a wait
-        /// Waits. Called on the wait's own goroutine.
+        virtual ~wait_base() = default; // for -Wnon-virtual-dtor: no code deletes a wait
+        /// Does the wait. Called on the wait's own goroutine.
         virtual void wait_now() noexcept = 0;
-        /// The wait's goroutine can't be started, for the reason r (a negative errno value). The coroutine continues.
+        /// Takes the error r (a negative errno value) because of which the wait's goroutine can't be started. The
+        /// coroutine continues.
         virtual void not_started(int r) noexcept = 0;
 
     public:
@@ -150,7 +150,7 @@ public:
                 });
             }
         }
-        /// Without an executor. resume(how, h) continues the coroutine.
+        /// Begins the wait of a coroutine without an executor. resume(how, h) continues it.
         bool suspend(std::coroutine_handle<> h, void *how, void (*resume)(void *, std::coroutine_handle<>)) noexcept
         {
             waiter_ = h;
@@ -158,7 +158,7 @@ public:
             resume_ = resume;
             const int r = gs_spawn(entry_without, this);
             if (r == 0)
-                return true; // the coroutine may be running already, and the wait be gone
+                return true; // the coroutine may already run, and the wait be gone
             not_started(r);
             return false;
         }
@@ -170,7 +170,7 @@ public:
     /// Coroutines that have not begun never begin.
     ~executor() = default;
 
-    /// Adds a coroutine, which begins in run(): before run(), or in a coroutine of this executor.
+    /// Adds a coroutine, which begins in run(). Called before run(), or in a coroutine of this executor.
     template <class T>
     void go(task<T> t)
     {
@@ -197,17 +197,17 @@ private:
 
     friend class detail::promise_base;
 
-    // The coroutine that continues when the running one has suspended. It is resumed here and not by the running one:
-    // GCC turns that into a jump only with -O2, and otherwise a loop of co_awaits would need ever more stack.
+    // The coroutine to continue when the running one has suspended. The executor resumes it, not the running one: only
+    // with -O2 does GCC turn that into a jump, and otherwise a loop of co_awaits would need ever more stack.
     std::coroutine_handle<> next_;
-    detail::root_list fresh_; // have not begun
-    std::size_t left_ = 0;    // have not ended
+    detail::root_list fresh_; // coroutines that have not begun
+    std::size_t left_ = 0;    // the number of coroutines that have not ended
     wait_base *waits_ = nullptr;
     bool cancelled_ = false;
 #if GS_HPP_EXCEPTIONS
     std::exception_ptr thrown_;
 #endif
-    mutex lock_;        // of what follows, where the goroutines of the waits come in
+    mutex lock_;        // guards the following members, which the goroutines of the waits use too
     gs_cond woken_{};
     wait_base *over_ = nullptr, **last_over_ = &over_;
 
@@ -251,7 +251,7 @@ private:
         for (wait_base *w = waits_; w != nullptr; w = w->next_)
             (void)gs_cancel(w->g_);
     }
-    /// The next wait that is over. r: -ECANCELED when the caller was cancelled.
+    /// Returns the next wait that is over. r: -ECANCELED when the caller was cancelled.
     wait_base *next_over(int &r)
     {
         std::lock_guard<mutex> guard(lock_);
@@ -275,7 +275,7 @@ private:
         gs_release(std::exchange(w->g_, nullptr));
         resume(w->waiter_);
     }
-    /// Until the coroutine, and those that it has passed on to, wait.
+    /// Runs the coroutine, and those it passes on to, until they wait.
     void resume(std::coroutine_handle<> h)
     {
         for (; h; h = std::exchange(next_, nullptr))
@@ -303,8 +303,8 @@ inline void detail::promise_base::go_on_with(std::coroutine_handle<> h) const no
     ex_->next_ = h;
 }
 
-/// A coroutine that returns a T by co_return. It begins when it is awaited, on the executor of the coroutine that awaits it;
-/// or by gs::sync_wait, or executor::go. `co_await std::move(t)` gives its result, or throws its exception.
+/// A coroutine that returns a T by co_return. It begins when awaited, on the executor of the awaiting coroutine, or by
+/// gs::sync_wait or executor::go. `co_await std::move(t)` gives its result, or throws its exception.
 template <class T = void>
 class [[nodiscard]] task {
     class promise_common : public detail::promise_base {
@@ -408,14 +408,14 @@ namespace detail {
 class joint {
     std::size_t left_ = 0;
     std::coroutine_handle<> waiter_;
-    promise_base *promise_ = nullptr; // of the waiter
-    root_list tasks_;                 // until begin()
+    promise_base *promise_ = nullptr; // the waiter's
+    root_list tasks_;                 // tasks before begin()
 
 protected:
     joint() noexcept = default;
     ~joint() = default;
-    /// Without memory it throws. The executor doesn't know of the task before begin(): it would run a task whose
-    /// outcome is gone by then.
+    /// Adds a task. Throws if there is no memory. The executor learns of the task only in begin(): else it might run a
+    /// task whose outcome is already gone.
     template <class T>
     void add(executor &ex, task<T> &&t, outcome<T> &to)
     {
@@ -434,7 +434,7 @@ protected:
 public:
     joint(const joint &) = delete;
     joint &operator=(const joint &) = delete;
-    /// The last task continues the waiter, whose frame this object is in.
+    /// Notes the end of a task. The last one continues the waiter, whose frame contains this object.
     void one_ended()
     {
         if (--left_ == 0)
@@ -468,8 +468,8 @@ detail::root executor::deliver(task<T> t, executor *ex, detail::outcome<T> *to, 
         of->one_ended();
 }
 
-/// Runs a coroutine on the calling goroutine (or plain thread) and returns what it returns, or throws what it throws.
-/// If the caller is cancelled, the coroutine's waits are cancelled too.
+/// Runs a coroutine on the calling goroutine (or plain thread), and returns its result or throws its exception. If the
+/// caller is cancelled, the coroutine's waits are cancelled too.
 template <class T>
 result<T> sync_wait(task<T> t)
 {

@@ -44,11 +44,11 @@ inline result<T> failed(std::future_errc why)
 }
 #endif
 
-/// What a shared_future gives.
+/// The result type of a shared_future.
 template <class R>
 using shared_result = std::conditional_t<std::is_object_v<R>, std::add_lvalue_reference_t<const R>, R>;
 
-/// What a promise, or a task, and its futures share. The last of them destroys it.
+/// The state that a promise or task shares with its futures. The last owner destroys it.
 template <class R>
 class future_state {
     std::atomic<std::size_t> refs_{1};
@@ -68,7 +68,7 @@ class future_state {
         std::lock_guard<mutex> guard(setting_);
         if (set_)
             return false;
-        f(); // if it throws, there is no result yet
+        f(); // if f throws, there is no result yet
         set_ = true;
         (void)gs_waitgroup_done(&unset_);
         return true;
@@ -82,23 +82,23 @@ public:
     future_state(const future_state &) = delete;
     future_state &operator=(const future_state &) = delete;
 
-    void retain() noexcept { refs_.fetch_add(1, std::memory_order_relaxed); } // the caller has one
+    void retain() noexcept { refs_.fetch_add(1, std::memory_order_relaxed); } // the caller has a reference
     void release() noexcept
     {
-        // Release: what was done by this reference is over before the destruction, which acquires it.
+        // Release: the uses of this reference come before the destruction, which acquires.
         if (refs_.fetch_sub(1, std::memory_order_acq_rel) == 1)
             destroy_(this);
     }
-    /// Whether this call is the first.
+    /// True for the first call only.
     bool retrieve() noexcept { return !retrieved_.exchange(true, std::memory_order_relaxed); }
 
-    // false: there is a result already.
+    // Makes the result by f. False: there is a result already.
     template <class F>
     bool set_value(F &&f)
     {
         return set_by([&] { out_.value.fill(std::forward<F>(f)); });
     }
-    /// Also what f throws is a result.
+    /// Makes the result by f; an exception that f throws is the result too.
     template <class F>
     bool run(F &&f)
     {
@@ -109,7 +109,7 @@ public:
     {
         return set_by([&] { out_.thrown = std::move(thrown); });
     }
-    /// At the end of the promise.
+    /// Breaks the promise if there is no result.
     void abandon()
     {
         (void)set_by([&] { out_.thrown = std::make_exception_ptr(std::future_error(std::future_errc::broken_promise)); });
@@ -124,7 +124,7 @@ public:
 
     int wait(gs_deadline at) noexcept { return gs_waitgroup_wait(&unset_, at); }
 
-    // After a wait:
+    // The result, after a wait:
     outcome<R> &out() noexcept { return out_; }
     result<R> take(const char *where)
     {
@@ -210,7 +210,7 @@ public:
     future_state<R> *operator->() const noexcept { return s_; }
 };
 
-/// The only future of a state.
+/// Returns the only future of a state.
 template <class R>
 inline result<future<R>> future_of(const future_ref<R> &s)
 {
@@ -221,7 +221,7 @@ inline result<future<R>> future_of(const future_ref<R> &s)
     return future<R>(s);
 }
 
-/// What gs::future and gs::shared_future have in common.
+/// The common part of gs::future and gs::shared_future.
 template <class R>
 class future_base {
 protected:
@@ -262,14 +262,14 @@ protected:
 public:
     /// Whether it has a shared state. Without one the other functions fail with std::future_errc::no_state.
     bool valid() const noexcept { return static_cast<bool>(s_); }
-    /// Until there is a result.
+    /// Waits until there is a result.
     result<void> wait() const
     {
         if (!s_)
             return failed<void>(std::future_errc::no_state);
         return done(s_->wait(GS_FOREVER), "gs::future::wait");
     }
-    /// ready or timeout.
+    /// Waits within a time: ready or timeout.
     template <class Rep, class Period>
     result<std::future_status> wait_for(const std::chrono::duration<Rep, Period> &d) const
     {
@@ -281,7 +281,7 @@ public:
         return wait_by(deadline(at).native(), "gs::future::wait_until");
     }
 #if GS_HPP_STOP_TOKENS
-    /// ready, or timeout if a stop was requested before, or the time is up.
+    /// Waits until a stop is requested: ready, or timeout if the stop comes first, or the time is up.
     result<std::future_status> wait(const std::stop_token &st) const { return wait_by(st, GS_FOREVER, "gs::future::wait"); }
     template <class Rep, class Period>
     result<std::future_status> wait_for(const std::stop_token &st, const std::chrono::duration<Rep, Period> &d) const
@@ -296,7 +296,7 @@ public:
 #endif
 };
 
-/// What the three kinds of gs::promise have in common.
+/// The common part of the three kinds of gs::promise.
 template <class R>
 class promise_common {
     future_ref<R> s_;
@@ -331,7 +331,7 @@ public:
     }
     promise_common(const promise_common &) = delete;
     promise_common &operator=(const promise_common &) = delete;
-    /// Without a result the futures fail with std::future_errc::broken_promise.
+    /// If there is no result, the futures fail with std::future_errc::broken_promise.
     ~promise_common()
     {
         if (s_)
@@ -339,10 +339,10 @@ public:
     }
     void swap(promise_common &o) noexcept { std::swap(s_, o.s_); }
 
-    /// Once; then it fails with std::future_errc::future_already_retrieved.
+    /// The future. A second call fails with std::future_errc::future_already_retrieved.
     result<future<R>> get_future() { return future_of(s_); }
 #if GS_HPP_EXCEPTIONS
-    /// Misuse if there is no exception.
+    /// Makes the exception the result. A null pointer is misuse.
     void set_exception(std::exception_ptr thrown)
     {
         if (thrown == nullptr)
@@ -350,7 +350,7 @@ public:
         set([&](future_state<R> &s) { return s.set_exception(std::move(thrown)); });
     }
 #else
-    /// In place of set_exception(). Misuse if `why` is no error.
+    /// Makes an error the result, in place of set_exception(). A `why` that is no error is misuse.
     result<void> set_error(std::error_code why)
     {
         if (!why)
@@ -362,10 +362,10 @@ public:
 
 }  // namespace detail
 
-/// A result that another goroutine or plain thread gives: std::future. Made by gs::promise and gs::packaged_task. The
+/// A result from another goroutine or plain thread: std::future. Made by gs::promise and gs::packaged_task. The
 /// destructor doesn't wait.
 ///
-/// A wait fails with std::errc::operation_canceled in a cancelled goroutine. Other failures are those of the standard: an
+/// A wait fails with std::errc::operation_canceled in a cancelled goroutine. Other failures are the standard's: an
 /// std::future_error. Used by one goroutine or thread at a time.
 template <class R>
 class future : public detail::future_base<R> {
@@ -380,8 +380,8 @@ public:
     future(const future &) = delete;
     future &operator=(const future &) = delete;
 
-    /// Waits, and returns the result or throws the exception. The future has no state then; it keeps the state if the wait
-    /// is ended by a cancel, or R's move constructor throws.
+    /// Waits, and returns the result or throws the exception. Afterwards the future has no state, unless a cancel has
+    /// ended the wait, or R's move constructor has thrown.
     result<R> get()
     {
         if (!this->s_)
@@ -392,11 +392,12 @@ public:
         detail::when_taken at_end(this->s_->out(), [this] { this->s_ = detail::future_ref<R>(); });
         return this->s_->take("gs::future::get");
     }
-    /// The future has no state then.
+    /// Moves the state to a shared_future: this future has none afterwards.
     shared_future<R> share() noexcept { return shared_future<R>(std::move(*this)); }
 };
 
-/// A result that any number of goroutines and plain threads wait for, each through a copy of its own: std::shared_future.
+/// A result for which any number of goroutines and plain threads wait, each through a copy of its own:
+/// std::shared_future.
 template <class R>
 class shared_future : public detail::future_base<R> {
 public:
@@ -407,7 +408,7 @@ public:
     shared_future &operator=(const shared_future &) noexcept = default;
     shared_future &operator=(shared_future &&) noexcept = default;
 
-    /// Waits, and gives a reference to the result or throws the exception, as often as it is called.
+    /// Waits, and returns a reference to the result or throws the exception, each time it is called.
     result<detail::shared_result<R>> get() const
     {
         using T = detail::shared_result<R>;
@@ -420,9 +421,9 @@ public:
     }
 };
 
-/// Gives a result to its future: std::promise, without the functions that end in at_thread_exit. The result is given once;
-/// then set_value and set_exception fail with std::future_errc::promise_already_satisfied. If R's constructor throws in
-/// set_value, there is no result yet.
+/// Gives a result to its future: std::promise, without the functions named ..._at_thread_exit. The result can be given
+/// once; after that set_value and set_exception fail with std::future_errc::promise_already_satisfied. If R's
+/// constructor throws in set_value, there is no result yet.
 template <class R>
 class promise : public detail::promise_common<R> {
 public:
@@ -460,8 +461,8 @@ inline void swap(promise<R> &a, promise<R> &b) noexcept
     a.swap(b);
 }
 
-/// A function whose result goes to a future: std::packaged_task, without make_ready_at_thread_exit. Moved and not copied.
-/// For gs::go, among others: `gs::go(gs::detached, std::move(task), arguments...)`.
+/// A function whose result goes to a future: std::packaged_task, without make_ready_at_thread_exit. Moved and not
+/// copied. For gs::go, among others: `gs::go(gs::detached, std::move(task), arguments...)`.
 template <class>
 class packaged_task;
 template <class R, class... Args>
@@ -481,7 +482,7 @@ class packaged_task<R(Args...)> {
         explicit callable_of(G &&g) : f(std::forward<G>(g))
         {
         }
-        ~callable_of() noexcept override {} // F's may be noexcept(false)
+        ~callable_of() noexcept override {} // F's destructor may be noexcept(false)
         void call(detail::future_state<R> &to, Args &&...args) override
         {
             (void)to.run([&]() -> R {
@@ -496,7 +497,7 @@ class packaged_task<R(Args...)> {
     detail::future_ref<R> s_;
 
 public:
-    /// No function.
+    /// A task without a function.
     packaged_task() noexcept = default;
     template <class F, std::enable_if_t<!std::is_same_v<std::decay_t<F>, packaged_task>, int> = 0>
     explicit packaged_task(F &&f)
@@ -527,9 +528,9 @@ public:
     }
 
     bool valid() const noexcept { return static_cast<bool>(s_); }
-    /// Once; then it fails with std::future_errc::future_already_retrieved.
+    /// The future. A second call fails with std::future_errc::future_already_retrieved.
     result<future<R>> get_future() { return detail::future_of(s_); }
-    /// Calls the function: what it returns or throws is the future's result. Once; then it fails with
+    /// Calls the function, and gives the future what it returns or throws. A second call fails with
     /// std::future_errc::promise_already_satisfied.
     result<void> operator()(Args... args)
     {
@@ -540,7 +541,7 @@ public:
         f_->call(*s_, std::forward<Args>(args)...);
         return result<void>();
     }
-    /// Makes a new shared state, with which the function can be called again. The former one is abandoned.
+    /// Makes a new shared state, so that the function can be called again. The old state is abandoned.
     result<void> reset()
     {
         if (!s_)

@@ -26,7 +26,7 @@ GS_HPP_BEGIN_NAMESPACE
 
 namespace this_goroutine {
 
-/// Lets others run. Gosched.
+/// Lets other goroutines run. Gosched.
 inline void yield() noexcept
 {
     gs_yield();
@@ -38,7 +38,7 @@ inline std::uint64_t id() noexcept
     return gs_id(gs_self());
 }
 
-/// Whether the running goroutine was cancelled. For loops that compute and make no call that would block.
+/// Whether the running goroutine was cancelled. For loops that compute without a call that would block.
 inline bool cancelled() noexcept
 {
     return gs_cancelled() != 0;
@@ -63,7 +63,7 @@ inline result<void> sleep_until(const std::chrono::time_point<Clock, Duration> &
 }
 
 #if GS_HPP_STOP_TOKENS
-/// false: a stop was requested before the time was up.
+/// Sleeps. False: a stop was requested before the time was up.
 template <class Rep, class Period>
 inline result<bool> sleep_for(const std::stop_token &st, const std::chrono::duration<Rep, Period> &d)
 {
@@ -80,19 +80,19 @@ inline result<bool> sleep_until(const std::stop_token &st, const std::chrono::ti
 
 // ---- Goroutines ----
 
-/// How to start a goroutine. With C++20: gs::go({.name = "reader", .node = 1}, f).
+/// Options for starting a goroutine. With C++20: gs::go({.name = "reader", .node = 1}, f).
 struct options {
     const char *name = nullptr;       ///< for reports; copied
     std::size_t stack_size = 0;       ///< bytes, at most 1 GiB; 0: the runtime's
     int priority = GS_PRIO_NORMAL;    ///< GS_PRIO_...
-    int node = -1;                    ///< the NUMA node that it begins on; -1: any
-    bool pinned = false;              ///< it stays on one thread: GS_SPAWN_PINNED
+    int node = -1;                    ///< the NUMA node on which the goroutine begins; -1: any
+    bool pinned = false;              ///< the goroutine stays on one thread: GS_SPAWN_PINNED
     bool no_preempt = false;          ///< GS_SPAWN_NOPREEMPT
     bool no_signal = false;           ///< GS_SPAWN_NOSIGNAL
-    gs_workers *workers = nullptr;    ///< on whose threads it begins, if it is pinned
+    gs_workers *workers = nullptr;    ///< the group on whose threads a pinned goroutine begins
 };
 
-/// An argument of gs::go: the goroutine has no handle. An exception that leaves the goroutine ends the program.
+/// An argument of gs::go, for a goroutine without a handle. An exception that leaves the goroutine ends the program.
 struct detached_t {
     explicit detached_t() = default;
 };
@@ -113,7 +113,7 @@ inline gs_spawn_opts native(const options &o) noexcept
     return n;
 }
 
-/// What a goroutine and its handle share. Of the two, the side that is done last destroys it.
+/// The state that a goroutine and its handle share. The side that is done last destroys it.
 class go_base {
     std::atomic<unsigned> flags_{0};
     void (*destroy_)(go_base *);
@@ -124,15 +124,15 @@ protected:
 
 public:
     enum : unsigned {
-        ended = 1,     ///< the goroutine is done with it
-        dropped = 2,   ///< the handle is done with it
+        ended = 1,     ///< the goroutine is done with the state
+        dropped = 2,   ///< the handle is done with the state
         unheeded = 4,  ///< the handle was destroyed while an exception was in flight: don't report the goroutine's own
     };
 
     go_base(const go_base &) = delete;
     go_base &operator=(const go_base &) = delete;
 
-    /// One side is done with this object. True: that side was the last.
+    /// Notes that one side is done with this object. True: that side was the last.
     bool leave(unsigned as) noexcept
     {
         // Acquire-release: the side that destroys the object sees all that the other side has done to it.
@@ -147,8 +147,8 @@ class go_result : public go_base {
 public:
     outcome<T> out;
 
-    /// Called by the side that is done last. Ends the program if the goroutine's exception was never taken,
-    /// unless that was a cancel, or the handle was destroyed during another exception.
+    /// Destroys the state; called by the side that is done last. Ends the program if the goroutine's exception was
+    /// never taken, unless that was a cancel, or the handle was destroyed during another exception.
     void end() noexcept
     {
 #if GS_HPP_EXCEPTIONS
@@ -181,7 +181,7 @@ public:
         if (s->leave(go_base::ended))
             s->end();
     }
-    /// The goroutine was never started.
+    /// Destroys the state of a goroutine that was never started.
     void unstarted() noexcept
     {
         call_.drop();
@@ -191,17 +191,17 @@ public:
 
 }  // namespace detail
 
-/// A goroutine that returns a T; it can be waited for. Made by gs::go, moved and not copied.
+/// The handle of a goroutine that returns a T. Made by gs::go, moved and not copied.
 ///
-/// Destroying the handle doesn't wait: it detaches the goroutine, as `go f()` in Go does. So gs::go(f) as a
-/// statement doesn't wait for f. (gs::task_group waits.)
+/// Destroying the handle doesn't wait: it detaches the goroutine, as `go f()` in Go does. So gs::go(f) as a statement
+/// doesn't wait for f. (gs::task_group waits.)
 ///
-/// An exception must not get lost. If an exception leaves the goroutine and get() isn't called before the
-/// handle is destroyed, the program ends by std::terminate, whichever comes first. There are two cases in
-/// which it doesn't: the goroutine ended because it was cancelled (std::errc::operation_canceled), or the
-/// handle is destroyed by an exception in flight, which reports the failure already.
+/// An exception must not get lost. If an exception leaves the goroutine and get() isn't called before the handle is
+/// destroyed, the program ends by std::terminate, whichever comes first. It doesn't in two cases: the goroutine ended
+/// because it was cancelled (std::errc::operation_canceled), or an exception in flight destroys the handle, and so
+/// reports a failure already.
 ///
-/// A handle is used by one goroutine or thread at a time. Goroutines and plain threads.
+/// One goroutine or plain thread at a time may use a handle.
 template <class T = void>
 class goroutine {
     detail::go_result<T> *state_ = nullptr;
@@ -217,7 +217,7 @@ class goroutine {
 public:
     using value_type = T;
 
-    /// No goroutine.
+    /// A handle without a goroutine.
     goroutine() noexcept = default;
     goroutine(detail::go_result<T> *state, gs_g *g) noexcept : state_(state), g_(g) {} // for gs::go
     goroutine(goroutine &&o) noexcept : state_(std::exchange(o.state_, nullptr)), g_(std::exchange(o.g_, nullptr)) {}
@@ -235,15 +235,15 @@ public:
         std::swap(g_, o.g_);
     }
 
-    /// Whether the handle has a goroutine: not after get() and detach(), nor when it was moved from.
+    /// Whether the handle has a goroutine: not after get(), detach() or a move.
     bool valid() const noexcept { return state_ != nullptr; }
-    /// As valid(), in std::thread's word.
+    /// valid() under std::thread's name.
     bool joinable() const noexcept { return valid(); }
 
-    /// Waits until the goroutine has ended. get() then gives the result, or the exception, without waiting. Fails with
+    /// Waits until the goroutine has ended. After that get() doesn't wait. Fails with
     /// std::errc::resource_deadlock_would_occur in the goroutine itself.
     result<void> join() const { return detail::done(gs_join(g_, GS_FOREVER), "gs::goroutine::join"); }
-    /// false: it hasn't ended yet.
+    /// Waits within a time. False: the goroutine hasn't ended yet.
     template <class Rep, class Period>
     result<bool> join_for(const std::chrono::duration<Rep, Period> &d) const
     {
@@ -255,7 +255,8 @@ public:
         return detail::in_time(gs_join(g_, deadline(at).native()), "gs::goroutine::join_until");
     }
 #if GS_HPP_STOP_TOKENS
-    /// false: it hadn't ended when a stop was requested, or when the time was up.
+    /// Waits until a stop is requested. False: the goroutine hadn't ended when the stop was requested, or the time was
+    /// up.
     result<bool> join(const std::stop_token &st) const { return join_by(st, GS_FOREVER, "gs::goroutine::join"); }
     template <class Rep, class Period>
     result<bool> join_for(const std::stop_token &st, const std::chrono::duration<Rep, Period> &d) const
@@ -269,9 +270,10 @@ public:
     }
 #endif
 
-    /// Waits until the goroutine has ended, and returns its result or throws its exception. The handle is empty then,
-    /// as an std::future is. The handle keeps the goroutine if the wait fails because the caller is cancelled, and the
-    /// result if T's move constructor throws. Fails with std::errc::owner_dead if the goroutine has ended with gs_exit.
+    /// Waits until the goroutine has ended, and returns its result or throws its exception. Afterwards the handle is
+    /// empty, like an std::future. But it keeps the goroutine if the wait fails because the caller is cancelled, and
+    /// the result if T's move constructor throws. Fails with std::errc::owner_dead if the goroutine has ended with
+    /// gs_exit.
     result<T> get()
     {
         const int r = gs_join(g_, GS_FOREVER);
@@ -288,7 +290,7 @@ public:
     /// std::errc::operation_canceled. The goroutine goes on until it returns or lets that exception through.
     void cancel() const { detail::must(gs_cancel(g_), "gs::goroutine::cancel"); }
 
-    /// What the destructor does. Nothing for an empty handle.
+    /// Gives up the handle, as the destructor does. Does nothing for an empty handle.
     void detach() noexcept
     {
         if (state_ == nullptr)
@@ -304,10 +306,10 @@ public:
         gs_release(std::exchange(g_, nullptr));
     }
 
-    /// The goroutine's number, which is unique in the life of the runtime. 0: the goroutine has not run yet, or the
-    /// handle is empty.
+    /// The goroutine's number, unique in the life of the runtime. 0: the goroutine has not run yet, or the handle is
+    /// empty.
     std::uint64_t id() const noexcept { return gs_id(g_); }
-    /// What options::name was.
+    /// The goroutine's options::name.
     std::string name() const
     {
         const int n = gs_name(g_, nullptr, 0);
@@ -316,7 +318,7 @@ public:
         s.pop_back();
         return s;
     }
-    /// For functions of gosched.h. Valid as long as the handle has the goroutine.
+    /// The goroutine for functions of gosched.h. Valid as long as the handle has the goroutine.
     gs_g *native_handle() const noexcept { return g_; }
 };
 
@@ -337,7 +339,7 @@ inline result<goroutine<result_of<F, Args...>>> start(const gs_spawn_opts *opts,
     return goroutine<T>(s, g);
 }
 
-/// What a detached goroutine runs, if it doesn't fit into the argument.
+/// The function and arguments of a detached goroutine, if they don't fit into gs_spawn's argument.
 template <class F, class... Args>
 struct loose {
     call<F, Args...> fn;
@@ -383,17 +385,17 @@ inline result<void> start_loose(const gs_spawn_opts *opts, F &&f, Args &&...args
 
 }  // namespace detail
 
-/// Starts f(args...) as a goroutine: `go f(args...)`. f and args are copied or moved, as for std::thread (std::ref
-/// for a reference), and destroyed on the goroutine when f has returned. Fails for lack of memory. Goroutines
-/// and plain threads.
+/// Starts f(args...) as a goroutine: `go f(args...)`. f and args are copied or moved, as for std::thread (std::ref for
+/// a reference), and destroyed on the goroutine when f has returned. Fails for lack of memory. For goroutines and plain
+/// threads.
 template <class F, class... Args, std::enable_if_t<detail::can_call<F, Args...>, int> = 0>
 inline result<goroutine<detail::result_of<F, Args...>>> go(F &&f, Args &&...args)
 {
     return detail::start(nullptr, std::forward<F>(f), std::forward<Args>(args)...);
 }
 
-/// With options. Fails with std::errc::invalid_argument for options that gs_spawn_with refuses, such as a node that
-/// doesn't exist.
+/// gs::go with options. Fails with std::errc::invalid_argument for options that gs_spawn_with refuses, such as a node
+/// that doesn't exist.
 template <class F, class... Args, std::enable_if_t<detail::can_call<F, Args...>, int> = 0>
 inline result<goroutine<detail::result_of<F, Args...>>> go(const options &o, F &&f, Args &&...args)
 {
@@ -401,7 +403,7 @@ inline result<goroutine<detail::result_of<F, Args...>>> go(const options &o, F &
     return detail::start(&n, std::forward<F>(f), std::forward<Args>(args)...);
 }
 
-/// Without a handle. A lambda without captures, or with one pointer, takes no memory.
+/// gs::go without a handle. A lambda without captures, or with one pointer, takes no memory.
 template <class F, class... Args, std::enable_if_t<detail::can_call<F, Args...>, int> = 0>
 inline result<void> go(detached_t, F &&f, Args &&...args)
 {
@@ -416,9 +418,9 @@ inline result<void> go(detached_t, const options &o, F &&f, Args &&...args)
 }
 
 #if GS_HPP_STOP_TOKENS
-/// Calls f(args...) on a goroutine of its own, which is cancelled when a stop is requested: each wait in f then fails with
-/// std::errc::operation_canceled. Returns what f returns, or throws what f throws. For waits that don't take a token, such
-/// as those for sockets. The goroutine is cancelled too if the caller is cancelled.
+/// Calls f(args...) on a goroutine of its own, which is cancelled when a stop is requested: each wait in f then fails
+/// with std::errc::operation_canceled. A cancel of the caller cancels the goroutine too. Returns what f returns, or
+/// throws what f throws. For waits that don't take a token, such as those for sockets.
 template <class F, class... Args>
 inline result<std::invoke_result_t<F, Args...>> cancel_on_stop(const std::stop_token &st, F &&f, Args &&...args)
 {

@@ -1,4 +1,4 @@
-// local.hpp: gs::local, a variable of which each goroutine has a value of its own.
+// local.hpp: gs::local, a variable with a value for each goroutine.
 #pragma once
 
 #include "call.hpp"
@@ -15,16 +15,17 @@
 GS_HPP_BEGIN_NAMESPACE
 
 /// A variable of which each goroutine, and each plain thread, has a value of its own: what thread_local is for threads.
-/// `*var` makes the value when the goroutine first uses it, by T() or by the function that the constructor was given. The
-/// value is destroyed on the goroutine at its end, before a join returns, or on the plain thread at its end. Like a pointer,
-/// a const variable gives a T that isn't const.
+/// At a goroutine's first use `*var` makes the value, by T() or by the constructor's function. The value is destroyed
+/// on the goroutine at its end, before a join returns, or on the plain thread at its end. Like a pointer, a const
+/// variable gives a T that isn't const.
 ///
-/// A variable may be destroyed before the goroutines that have values of it: the destructor destroys the caller's value,
-/// and each other goroutine destroys its own at its end. There are 65,536 variables at most, in all of the program.
+/// A variable may be destroyed before the goroutines that have values of it: the destructor destroys the caller's
+/// value, and each other goroutine destroys its own at its end. There are 65,536 variables at most, in all of the
+/// program.
 template <class T>
 class local {
     struct slot;
-    /// What the variable and its values share. The last one destroys it.
+    /// The state that the variable and its values share. The last of them destroys it.
     struct block {
         gs_key key = 0;
         std::atomic<std::size_t> refs{1};
@@ -60,7 +61,7 @@ class local {
         explicit block_of(G &&g) : init(std::forward<G>(g))
         {
         }
-        ~block_of() noexcept override {} // F's may be noexcept(false)
+        ~block_of() noexcept override {} // F's destructor may be noexcept(false)
         slot *make_slot() override
         {
             return detail::make<slot>(typename slot::by(), this, [this]() -> T { return std::invoke(init); });
@@ -77,7 +78,7 @@ class local {
     };
     block *block_;
 
-    /// At the end of a goroutine, or thread.
+    /// Destroys a value at the end of its goroutine or thread.
     static void ended(void *p) noexcept
     {
         auto *s = static_cast<slot *>(p);
@@ -112,7 +113,7 @@ class local {
 public:
     using value_type = T;
     local() : block_(make_block(by_default())) {}
-    /// init() is a goroutine's first value. Goroutines call it side by side.
+    /// init() gives a goroutine's first value. Several goroutines may call it at the same time.
     template <class F, std::enable_if_t<std::is_invocable_r_v<T, std::decay_t<F> &>, int> = 0>
     explicit local(F &&init) : block_(make_block(std::forward<F>(init)))
     {
@@ -126,7 +127,7 @@ public:
             block_->release();
     }
 
-    /// The caller's value. Misuse if there is none yet, and T has no default constructor.
+    /// The caller's value, made if need be. Misuse if there is no value yet, and T has no default constructor.
     T &operator*() const
     {
         if (slot *s = find())
@@ -134,13 +135,13 @@ public:
         return put(block_ == nullptr ? nullptr : block_->make_slot(), "gs::local");
     }
     T *operator->() const { return std::addressof(**this); }
-    /// The caller's value; nullptr: none yet. Doesn't make one.
+    /// The caller's value; nullptr: none yet.
     T *get() const noexcept
     {
         slot *s = find();
         return s == nullptr ? nullptr : std::addressof(s->value);
     }
-    /// Makes a value in place of the caller's.
+    /// Makes a new value in place of the caller's.
     template <class... Args>
     T &emplace(Args &&...args) const
     {

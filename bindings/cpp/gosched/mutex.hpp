@@ -16,8 +16,8 @@
 
 GS_HPP_BEGIN_NAMESPACE
 
-/// sync.Mutex, for std::lock_guard, std::unique_lock and std::scoped_lock. Not tied to a goroutine: any goroutine may
-/// unlock it. Goroutines and plain threads.
+/// sync.Mutex, for std::lock_guard, std::unique_lock and std::scoped_lock. Any goroutine may unlock it, not only the
+/// one that locked it. For goroutines and plain threads.
 class mutex {
     gs_mutex m_{};
 
@@ -27,14 +27,14 @@ public:
     mutex(const mutex &) = delete;
     mutex &operator=(const mutex &) = delete;
 
-    /// Never ended by a cancel.
+    /// Locks the mutex. A cancel never ends the wait.
     void lock()
     {
         if (__builtin_expect(gs_mutex_lock(&m_, GS_FOREVER) != 0, 0))
             lock_cancelled();
     }
     [[nodiscard]] bool try_lock() noexcept { return gs_mutex_trylock(&m_) == 0; }
-    /// false: not locked, the time is up. Never ended by a cancel.
+    /// Locks the mutex within a time. False: the time is up. A cancel never ends the wait.
     template <class Rep, class Period>
     [[nodiscard]] bool try_lock_for(const std::chrono::duration<Rep, Period> &d)
     {
@@ -65,7 +65,7 @@ private:
     }
 };
 
-/// sync.RWMutex, for std::shared_lock too. New readers wait while a writer waits. Never ended by a cancel.
+/// sync.RWMutex, for std::shared_lock too. New readers wait while a writer waits. A cancel never ends a wait.
 class shared_mutex {
     gs_rwmutex m_{};
 
@@ -126,8 +126,8 @@ public:
 
 namespace detail {
 
-/// Who runs: a number that only this goroutine, or this plain thread, has. Not inlined: the compiler would keep the
-/// address of the thread-local across a switch to another thread.
+/// A number that only the running goroutine, or plain thread, has. Not inlined: the compiler would keep the address of
+/// the thread-local across a switch to another thread.
 __attribute__((noinline)) inline std::uint64_t who() noexcept
 {
     alignas(2) static thread_local char place;
@@ -138,14 +138,14 @@ __attribute__((noinline)) inline std::uint64_t who() noexcept
 }  // namespace detail
 
 /// A mutex that the goroutine which has locked it may lock again: std::recursive_mutex, and its timed kind. It is free
-/// when it was unlocked as often as it was locked. Owned by a goroutine, on whatever thread that runs, or by a plain
-/// thread. Never ended by a cancel.
+/// once unlocked as often as locked. Its owner is a goroutine, on whatever thread, or a plain thread. A cancel never
+/// ends a wait.
 class recursive_mutex {
     mutex m_;
     std::atomic<std::uint64_t> owner_{0};
-    std::uint32_t times_ = 0; // of the owner
+    std::uint32_t times_ = 0; // how often the owner has locked
 
-    /// Whether the caller has locked it already. Only the caller itself writes its own number, so no order is needed.
+    /// Whether the caller owns the mutex. Only the caller itself writes its own number, so no order is needed.
     bool is_mine() const noexcept { return owner_.load(std::memory_order_relaxed) == detail::who(); }
     bool again() noexcept { return times_ != std::numeric_limits<std::uint32_t>::max() && ++times_ != 0; }
     bool first(bool locked) noexcept
@@ -163,7 +163,8 @@ public:
     recursive_mutex(const recursive_mutex &) = delete;
     recursive_mutex &operator=(const recursive_mutex &) = delete;
 
-    /// Fails with std::errc::resource_unavailable_try_again if its owner has locked it 4,294,967,295 times already.
+    /// Locks. Fails with std::errc::resource_unavailable_try_again if the owner has locked the mutex 4,294,967,295
+    /// times already.
     void lock()
     {
         if (is_mine()) {
@@ -175,7 +176,7 @@ public:
         (void)first(true);
     }
     [[nodiscard]] bool try_lock() noexcept { return is_mine() ? again() : first(m_.try_lock()); }
-    /// false: not locked, the time is up.
+    /// Locks within a time. False: the time is up.
     template <class Rep, class Period>
     [[nodiscard]] bool try_lock_for(const std::chrono::duration<Rep, Period> &d)
     {
@@ -186,7 +187,7 @@ public:
     {
         return is_mine() ? again() : first(m_.try_lock_until(at));
     }
-    /// Misuse if the caller isn't the owner.
+    /// Unlocks once. Misuse if the caller isn't the owner.
     void unlock()
     {
         if (!is_mine())
@@ -199,8 +200,8 @@ public:
     native_handle_type native_handle() noexcept { return m_.native_handle(); }
 };
 
-/// Does something once: the first call() calls f, and other calls wait until f has returned. If f throws, call() throws
-/// that exception, and the next call() calls f again, as std::call_once does. A cancel never ends the wait.
+/// Runs a function once: the first call() calls f, and other calls wait until f has returned. If f throws, call()
+/// throws that exception, and the next call() calls f again, as std::call_once does. A cancel never ends the wait.
 class once {
     mutex m_;
     std::atomic<bool> done_{false};
@@ -211,11 +212,11 @@ public:
     once(const once &) = delete;
     once &operator=(const once &) = delete;
 
-    /// Fails with std::errc::resource_deadlock_would_occur if f itself calls it.
+    /// Calls f, or waits for it. Fails with std::errc::resource_deadlock_would_occur if f itself calls this.
     template <class F, class... Args>
     result<void> call(F &&f, Args &&...args)
     {
-        if (done_.load(std::memory_order_acquire)) // with the store below: what f did is visible
+        if (done_.load(std::memory_order_acquire)) // pairs with the store below: f's work is visible
             return result<void>();
         if (by_.load(std::memory_order_relaxed) == detail::who()) // only the caller itself writes its own number
             return detail::failed<void>(-EDEADLK, "gs::once::call");

@@ -15,13 +15,13 @@
 
 GS_HPP_BEGIN_NAMESPACE
 
-/// The settings with which gs::init starts the runtime. A setting that is 0 or null is taken from the environment, or
-/// else has its default: see gs_config.
+/// The settings with which gs::init starts the runtime. A setting of 0 or null comes from the environment, or else is
+/// the default: see gs_config.
 struct config {
-    std::uint32_t procs = 0;             ///< how many goroutines run at the same time
-    std::uint32_t max_threads = 0;       ///< how many threads are started for goroutines, at most
-    std::size_t stack_size = 0;          ///< bytes of stack for a goroutine
-    const char *topology = nullptr;      ///< of NUMA nodes, in hwloc's notation
+    std::uint32_t procs = 0;             ///< the most goroutines that run at the same time
+    std::uint32_t max_threads = 0;       ///< the most threads that are started for goroutines
+    std::size_t stack_size = 0;          ///< a goroutine's stack, in bytes
+    const char *topology = nullptr;      ///< NUMA nodes, in hwloc's notation
     std::chrono::nanoseconds time_slice{0};
     std::uint32_t flags = 0;             ///< GS_CONFIG_...
     std::int32_t preempt_signal = 0;     ///< -1: none
@@ -50,7 +50,7 @@ inline result<void> shutdown(deadline until = deadline::forever())
 }
 
 /// Runs f(args...) as a goroutine, on the calling thread to begin with, and returns what f returns, or throws what f
-/// throws. Other goroutines may be left then: gs::shutdown waits for them. For plain threads; in a goroutine it fails
+/// throws. Other goroutines may still run then: gs::shutdown waits for them. For plain threads; in a goroutine it fails
 /// with std::errc::device_or_resource_busy.
 template <class F, class... Args>
 inline result<std::invoke_result_t<F, Args...>> run(F &&f, Args &&...args)

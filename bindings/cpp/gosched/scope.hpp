@@ -1,4 +1,4 @@
-// scope.hpp: gs::no_cancel, gs::no_preempt and gs::syscall_section: what holds while an object lives.
+// scope.hpp: gs::no_cancel, gs::no_preempt and gs::syscall_section, which hold as long as an object lives.
 #pragma once
 
 #include "compiler.hpp"

@@ -21,7 +21,7 @@ GS_HPP_BEGIN_NAMESPACE
 
 namespace detail {
 
-/// Keeps the first exception of several calls, of which all are to be made.
+/// Keeps the first exception of several calls, all of which are made.
 template <bool may_throw>
 class first_thrown {
 public:
@@ -68,7 +68,7 @@ struct case_base {
     bool ok() const noexcept { return true; }
 };
 
-/// The type of the argument of a function that has only one signature; void for a template, say, or overloads.
+/// The argument type of a function with only one signature; void for others, such as templates and overloads.
 template <class R, class Arg>
 Arg argument_of_pointer(R (*)(Arg));
 template <class R, class C, class Arg>
@@ -93,7 +93,7 @@ struct argument<F, std::void_t<decltype(argument_of_pointer(&F::operator()))>> {
     using type = decltype(argument_of_pointer(&F::operator()));
 };
 
-/// Whether a function of a receive is called with a gs::received<T>, and not with a T.
+/// Whether a receive's function is called with a gs::received<T>, and not with a T.
 template <class F, class T>
 constexpr bool takes_received() noexcept
 {
@@ -101,7 +101,7 @@ constexpr bool takes_received() noexcept
         return false;
     } else if constexpr (!std::is_convertible_v<received<T>, T>) {
         return true;
-    } else { // a std::any, say: also a function of a T can be called with a received<T>, which it would hold then
+    } else { // such as std::any: a function of a T could be called with a received<T> too, which the T would then hold
         using Arg = typename argument<std::decay_t<F>>::type;
         return std::is_void_v<Arg> || std::is_same_v<std::decay_t<Arg>, received<T>>;
     }
@@ -220,17 +220,17 @@ public:
 
 }  // namespace detail
 
-/// A case of gs::select: receives, then calls f with the value. If f can be called with a gs::received<T> (also with
-/// auto), it gets that, without a value if the channel is closed and drained. An f that takes only a T can't be told of
-/// a closed channel: then select fails with std::errc::broken_pipe.
+/// A case of gs::select: receives, then calls f with the value. If f can take a gs::received<T> (also as auto), it gets
+/// one, without a value if the channel is closed and drained. If f takes only a T, select fails with
+/// std::errc::broken_pipe for a closed channel.
 template <class C, class F, std::enable_if_t<detail::can_recv<C>, int> = 0>
 inline auto recv(const C &c, F &&f)
 {
     return detail::recv_case<C, std::remove_reference_t<F>>(c, f);
 }
 
-/// A case of gs::select: sends, then calls f. A value that was to be moved is as before if another case was chosen.
-/// select fails with std::errc::broken_pipe if the channel is closed.
+/// A case of gs::select: sends, then calls f. If another case is chosen, a value given by move is moved back. select
+/// fails with std::errc::broken_pipe if the channel is closed.
 template <class C, class F, std::enable_if_t<detail::can_send<C>, int> = 0>
 inline auto send(const C &c, const typename C::value_type &value, F &&f)
 {
@@ -242,20 +242,20 @@ inline auto send(const C &c, typename C::value_type &&value, F &&f)
     return detail::send_case<C, std::remove_reference_t<F>>(c, std::move(value), f);
 }
 
-/// The case that is chosen if no other one can be done at once: default.
+/// The case for when no other one can be done at once: default.
 template <class F>
 inline auto otherwise(F &&f)
 {
     return detail::default_case<std::remove_reference_t<F>>(f);
 }
-/// The case that is chosen if no other one can be done in time.
+/// The case for when no other one can be done in time.
 template <class F>
 inline auto timeout(deadline at, F &&f)
 {
     return detail::timeout_case<std::remove_reference_t<F>>(at, f);
 }
 #if GS_HPP_STOP_TOKENS
-/// The case that can be done once a stop is requested.
+/// The case for when a stop is requested.
 template <class F>
 inline auto stopped(const std::stop_token &st, F &&f)
 {
@@ -264,10 +264,10 @@ inline auto stopped(const std::stop_token &st, F &&f)
 #endif
 
 /// Carries out one of the cases, each written in place: gs::select(gs::recv(a, f), gs::send(b, 1, g),
-/// gs::otherwise(h)). Of several cases that can be done, each has the same chance. Calls the function of the case that
-/// was chosen, and returns the case's index. Fails with std::errc::operation_canceled in a cancelled goroutine that
-/// would have to wait. If a value that was not sent can't be moved back because its assignment throws, select calls the
-/// function of the case and then throws that exception.
+/// gs::otherwise(h)). Of several cases that can be done, each has the same chance. Calls the chosen case's function,
+/// and returns the case's index. Fails with std::errc::operation_canceled in a cancelled goroutine that would have to
+/// wait. If the assignment that moves back an unsent value throws, select first calls the chosen case's function, and
+/// then throws that exception.
 template <class... Cases>
 inline result<std::size_t> select(Cases &&...cases)
 {
@@ -285,7 +285,7 @@ inline result<std::size_t> select(Cases &&...cases)
     detail::first_thrown<(Cases::may_throw || ...)> lost;
     ((Cases::is_op ? (lost.by([&] { cases.settle(op == r, ops[op].result); }), void(op++)) : void()), ...);
 
-    // All that goes back has gone back before a function runs or anything is thrown.
+    // All unsent values are moved back before a function runs or anything is thrown.
     int done = r == -EAGAIN || r == -ETIMEDOUT ? 0 : r, index = 0, chosen = -1;
     op = 0;
     const auto visit = [&](auto &c) {
@@ -349,7 +349,7 @@ class selector {
         {
             if (r < 0)
                 this->on = false;
-            struct last { // the element goes when the function has returned
+            struct last { // destroys the element when the function has returned
                 decltype(now) &op;
                 ~last() { op.reset(); }
             } at_end{now};
@@ -361,7 +361,7 @@ class selector {
         send_chan<T> c;
         T value;
         F f;
-        std::optional<detail::send_case<send_chan<T>, F>> now; // gives the value back when it goes
+        std::optional<detail::send_case<send_chan<T>, F>> now; // gives back an unsent value when destroyed
         template <class V, class G>
         sending(send_chan<T> ch, V &&v, G &&g) : c(std::move(ch)), value(std::forward<V>(v)), f(std::forward<G>(g))
         {
@@ -387,14 +387,15 @@ class selector {
     };
     std::vector<std::unique_ptr<entry>> entries_;
     std::vector<gs_case> ops_;
-    std::vector<std::size_t> number_; // of the entry, for each of ops_
+    std::vector<std::size_t> number_; // for each of ops_, its entry's number
 
     std::size_t add(std::unique_ptr<entry> e)
     {
         entries_.push_back(std::move(e));
         return entries_.size() - 1;
     }
-    /// 0, and which case was done; or the error. stop: a channel that is closed if a stop is requested; nullptr: none.
+    /// Does a case, and returns 0 with the case in `which`, or the error. stop: a channel that a requested stop closes,
+    /// or nullptr.
     int run(gs_deadline at, std::size_t &which, gs_chan *stop = nullptr)
     {
         ops_.clear();
@@ -450,7 +451,7 @@ class selector {
     }
 
 public:
-    /// Adds a case that receives, and returns its number: 0, 1, 2 ... f is as for gs::recv.
+    /// Adds a case that receives, with f as for gs::recv. Returns its number: 0, 1, 2 ...
     template <class C, class F, std::enable_if_t<detail::can_recv<C>, int> = 0>
     std::size_t recv(const C &c, F &&f)
     {
@@ -465,9 +466,9 @@ public:
         return add(std::make_unique<sending<T, std::decay_t<F>>>(send_chan<T>(c), std::forward<V>(value), std::forward<F>(f)));
     }
 
-    /// How many cases there are, disabled ones too.
+    /// The number of cases, disabled ones too.
     std::size_t size() const noexcept { return entries_.size(); }
-    /// How many cases take part.
+    /// The number of cases that take part.
     std::size_t active() const noexcept
     {
         std::size_t n = 0;
@@ -479,7 +480,7 @@ public:
     void disable(std::size_t i) { entries_.at(i)->on = false; }
     /// Lets the case take part again, unless it is a send that is done.
     void enable(std::size_t i) { entries_.at(i)->on = !entries_.at(i)->spent; }
-    /// Removes all cases, with the values that were not sent. Not from the function of a case.
+    /// Removes all cases, with their unsent values. Must not be called by a case's function.
     void clear() noexcept { entries_.clear(); }
 
     /// Waits until one of the cases can be done, does it, and returns its number. Fails as gs::select does, and with
@@ -492,9 +493,9 @@ public:
             return detail::failed<std::size_t>(r, "gs::selector::select");
         return which;
     }
-    /// Does a case that can be done at once. Empty if there is none.
+    /// Does a case that can be done at once. The result is empty if there is none.
     result<std::optional<std::size_t>> try_select() { return run_until(GS_NOWAIT, "gs::selector::try_select"); }
-    /// Empty if no case could be done in time.
+    /// Does a case within a time. The result is empty if none could be done in time.
     template <class Rep, class Period>
     result<std::optional<std::size_t>> select_for(const std::chrono::duration<Rep, Period> &d)
     {
@@ -506,7 +507,8 @@ public:
         return run_until(deadline(at).native(), "gs::selector::select_until");
     }
 #if GS_HPP_STOP_TOKENS
-    /// Empty if a stop was requested, or no case could be done in time.
+    /// Does a case until a stop is requested. The result is empty if the stop came first, or no case could be done in
+    /// time.
     result<std::optional<std::size_t>> select(const std::stop_token &st)
     {
         return run_until(st, GS_FOREVER, "gs::selector::select");

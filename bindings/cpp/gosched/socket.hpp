@@ -1,4 +1,4 @@
-// socket.hpp: what sockets of all kinds have in common: gs::stream_socket and gs::socket_iostream.
+// socket.hpp: the common part of sockets of all kinds, gs::stream_socket and gs::socket_iostream.
 #pragma once
 
 #include "call.hpp"
@@ -24,7 +24,7 @@ GS_HPP_BEGIN_NAMESPACE
 
 namespace detail {
 
-/// A file that is closed once.
+/// A file descriptor that is closed once.
 class file {
     int fd_ = -1;
 
@@ -47,8 +47,7 @@ public:
     int shutdown(int how) const noexcept { return ::shutdown(fd_, how) < 0 ? -errno : 0; }
 };
 
-/// The socket of a file that a function of gosched.h has opened, or its error. fd: the descriptor, or a negative errno
-/// value.
+/// The socket of fd, or its error. fd: the value of a function of gosched.h, a descriptor or a negative errno value.
 template <class Socket>
 inline result<Socket> opened(int fd, const char *where)
 {
@@ -94,14 +93,15 @@ inline result<std::size_t> bytes_result(ssize_t r, const char *where)
 
 }  // namespace detail
 
-/// A connection of any kind. Moved and not copied; closed when it is destroyed. One goroutine may read while another one writes.
+/// A connection of any kind. Moved and not copied; closed when it is destroyed. One goroutine may read while another
+/// writes.
 class stream_socket {
     detail::file file_;
     gs_deadline read_by_ = GS_FOREVER, write_by_ = GS_FOREVER;
     friend class socket_streambuf;
 
     ssize_t read_raw(void *p, std::size_t n) const { return gs_read(file_.fd(), p, n, read_by_); }
-    /// Returns 0 or the error, and counts the bytes that were written before it.
+    /// Writes n bytes. Returns 0 or the error, and counts in `written` the bytes written before it.
     int write_raw(const void *p, std::size_t n, std::size_t &written) const
     {
         for (written = 0; written < n;) {
@@ -115,21 +115,21 @@ class stream_socket {
 
 public:
     stream_socket() noexcept = default;
-    /// Takes a connected socket over.
+    /// Takes over a connected socket.
     explicit stream_socket(int fd) noexcept : file_(fd) {}
 
     bool is_open() const noexcept { return file_.fd() >= 0; }
     int native_handle() const noexcept { return file_.fd(); }
-    /// Gives the socket to the caller.
+    /// Returns the descriptor, which the caller now owns.
     int release() noexcept { return file_.release(); }
 
-    /// Until when all reads, all writes, or both may wait. From then on they fail with std::errc::timed_out, as with
-    /// Go's SetDeadline. For the goroutine that reads or writes, between its calls.
+    /// Sets until when all reads, all writes, or both may wait. From then on they fail with std::errc::timed_out, as
+    /// with Go's SetDeadline. To be called between reads or writes, by the goroutine that makes them.
     void set_read_deadline(deadline until) noexcept { read_by_ = until.native(); }
     void set_write_deadline(deadline until) noexcept { write_by_ = until.native(); }
     void set_deadline(deadline until) noexcept { read_by_ = write_by_ = until.native(); }
 
-    /// Waits until there is something to read, and reads n bytes at most. 0: the other side has ended.
+    /// Waits for data, and reads at most n bytes. 0: the other side has ended.
     result<std::size_t> read_some(void *p, std::size_t n) const
     {
         return detail::bytes_result(read_raw(p, n), "gs::stream_socket::read_some");
@@ -148,12 +148,12 @@ public:
         }
         return all;
     }
-    /// Writes n bytes at most, and waits until some can be written.
+    /// Waits until some bytes can be written, and writes at most n.
     result<std::size_t> write_some(const void *p, std::size_t n) const
     {
         return detail::bytes_result(gs_write(file_.fd(), p, n, write_by_), "gs::stream_socket::write_some");
     }
-    /// Writes everything. Fails with std::errc::broken_pipe if the other side doesn't read any more.
+    /// Writes all n bytes. Fails with std::errc::broken_pipe if the other side no longer reads.
     result<void> write(const void *p, std::size_t n) const
     {
         std::size_t written = 0;
@@ -161,20 +161,20 @@ public:
     }
     result<void> write(std::string_view text) const { return write(text.data(), text.size()); }
 
-    /// Tells the other side that nothing more will be written.
+    /// Tells the other side that no more data will come.
     result<void> shutdown_write() const
     {
         return detail::done(file_.shutdown(SHUT_WR), "gs::stream_socket::shutdown_write");
     }
-    /// Ends both directions; a read that waits returns the end. Any goroutine may call it; the goroutine that owns the
+    /// Ends both directions; a waiting read returns the end. Any goroutine may call this; the goroutine that owns the
     /// stream still closes it.
     result<void> shutdown() const { return detail::done(file_.shutdown(SHUT_RDWR), "gs::stream_socket::shutdown"); }
-    /// Closes the stream. While others use it, call shutdown() instead.
+    /// Closes the stream. While other goroutines use it, call shutdown() instead.
     result<void> close() { return detail::done(file_.close(), "gs::stream_socket::close"); }
 };
 
-/// Buffers for both directions of a connection. What was written goes out with a flush, when the buffer is full,
-/// and before a read waits. An error is the end of file to the iostream, as Asio has it; error() says which.
+/// Buffers for both directions of a connection. Output is sent at a flush, when the buffer is full, and before a read
+/// waits. An error looks like the end of the file to the iostream, as in Asio; error() has it.
 class socket_streambuf : public std::streambuf {
     static constexpr std::size_t room = 8192;
     stream_socket *stream_;
@@ -194,7 +194,7 @@ class socket_streambuf : public std::streambuf {
         const auto n = static_cast<std::size_t>(pptr() - pbase());
         if (n == 0)
             return true;
-        setp(out_.get(), out_.get() + room); // also after an error: what can't be written is not tried again
+        setp(out_.get(), out_.get() + room); // even after an error: the output is not tried again
         return write_out(out_.get(), n);
     }
     bool allocate(std::unique_ptr<char[]> &b)
@@ -240,11 +240,11 @@ protected:
     int sync() override { return flush_out() ? 0 : -1; }
 
 public:
-    /// The stream stays the caller's, and must stay.
+    /// The stream stays the caller's, and must outlive this object.
     explicit socket_streambuf(stream_socket &stream) : stream_(&stream) {}
-    /// Writes what is left, if it can be written.
+    /// Writes the rest of the output, if possible.
     ~socket_streambuf() override { (void)flush_out(); }
-    /// What went wrong last; none at an ordinary end.
+    /// The last error; none at an ordinary end.
     std::error_code error() const noexcept { return error_; }
 };
 
@@ -267,7 +267,7 @@ public:
     }
     /// The connection, for deadlines.
     Stream &socket() noexcept { return this->stream; }
-    /// What went wrong last, where the stream has eof() or bad().
+    /// The last error, if the stream has eof() or bad().
     std::error_code error() const noexcept { return this->buffer.error(); }
 };
 

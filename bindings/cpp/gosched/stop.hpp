@@ -1,4 +1,4 @@
-// stop.hpp: waits that an std::stop_token ends.
+// stop.hpp: waits that an std::stop_token can end.
 #pragma once
 
 #include "call.hpp"
@@ -22,21 +22,21 @@ GS_HPP_BEGIN_NAMESPACE
 
 namespace detail {
 
-/// Calls a function once when a stop is requested, until disarm(): what std::stop_callback does, but between goroutines
-/// too.
+/// Calls a function once when a stop is requested, until disarm(): an std::stop_callback that also works between
+/// goroutines.
 ///
-/// The destructor of an std::stop_callback waits while the call goes on, unless the destructor runs on the thread that has
-/// requested the stop. But a goroutine may request a stop on one thread and go on on another one, if a function that the
-/// stop calls switches. Then a destructor on the first thread wouldn't wait, and would free what the request still uses.
-/// So the destructor runs
+/// The destructor of an std::stop_callback waits while the call goes on, unless the destructor runs on the thread that
+/// has requested the stop. But a goroutine may request a stop on one thread and continue on another, if a function that
+/// the stop calls switches. Then a destructor on the first thread wouldn't wait, and would free memory that the request
+/// still uses. So the destructor of the std::stop_callback runs
 ///
-/// - at once, if no stop is requested yet: a request that comes meanwhile is on another thread, since nothing between the
-///   question and the destructor's end can switch;
+/// - at once, if no stop is requested yet: a request that comes meanwhile is on another thread, since no code between
+///   the check and the destructor's end can switch;
 /// - at once, if the function was called by a plain thread, which is in the request until its end;
 /// - else on a thread of its own, on which no goroutine can have requested the stop.
 class stop_guard {
     struct block {
-        block *next = nullptr; // of the undertaker
+        block *next = nullptr; // in the undertaker's list
         mutex m;
         void (*f)(void *) = nullptr; // nullptr: not to be called
         void *arg = nullptr;
@@ -56,12 +56,12 @@ class stop_guard {
         }
     };
 
-    /// A thread that destroys blocks, and ends when it has destroyed all.
+    /// A thread that destroys blocks, and ends when none is left.
     class undertaker {
         std::atomic<block *> first_{nullptr};
-        std::atomic<pid_t> process_{0}; // in which the thread runs; 0: there is no thread
+        std::atomic<pid_t> process_{0}; // the process in which the thread runs; 0: no thread
 
-        /// Whether the caller is to run the thread. A thread of the process that has forked this one doesn't count.
+        /// Whether the caller must start the thread. A thread of the process that forked this one doesn't count.
         bool begin() noexcept
         {
             const pid_t self = ::getpid();
@@ -74,14 +74,14 @@ class stop_guard {
                 for (block *b = first_.exchange(nullptr); b != nullptr;)
                     delete std::exchange(b, b->next);
                 process_.store(0);
-                // A block that was put there before this store may have found the thread running.
+                // A block put there before this store may have found the thread running.
             } while (first_.load() != nullptr && begin());
         }
 
     public:
         static undertaker &the() noexcept
         {
-            static undertaker it; // which needs no destructor
+            static undertaker it; // needs no destructor
             return it;
         }
         void bury(block *b) noexcept
@@ -104,7 +104,7 @@ class stop_guard {
             if (r == 0)
                 (void)::pthread_detach(id);
             else
-                process_.store(0); // the next burial tries again
+                process_.store(0); // the next block tries again
         }
     };
 
@@ -112,15 +112,15 @@ class stop_guard {
     block *b_;
 
 public:
-    /// Without memory ok() is false, or std::bad_alloc is thrown.
+    /// If there is no memory, ok() is false, or std::bad_alloc is thrown.
     explicit stop_guard(const std::stop_token &token) : token_(token), b_(make<block>()) {}
     stop_guard(const stop_guard &) = delete;
     stop_guard &operator=(const stop_guard &) = delete;
     ~stop_guard() { disarm(); }
     bool ok() const noexcept { return b_ != nullptr; }
 
-    /// From here on a request calls f(arg), on the goroutine or thread that makes the request; at once if the stop was
-    /// requested before. f may lock mutexes that are never held for long.
+    /// Lets a request call f(arg) from now on, on the goroutine or thread that makes the request; calls f at once if
+    /// the stop was already requested. f may lock mutexes that are never held for long.
     void arm(void (*f)(void *), void *arg) noexcept
     {
         b_->f = f;
@@ -130,7 +130,7 @@ public:
         else
             b_->callback.emplace(token_, typename block::caller{b_});
     }
-    /// When this has returned, f doesn't run and won't run.
+    /// Ends the arming. After the return f doesn't run, now or later.
     void disarm() noexcept
     {
         block *b = std::exchange(b_, nullptr);
@@ -149,7 +149,7 @@ public:
     }
 };
 
-/// A channel that is closed when a stop is requested.
+/// A channel that a requested stop closes.
 class stop_chan {
     stop_guard guard_;
     gs_chan *c_;
@@ -168,11 +168,11 @@ public:
         if (c_ != nullptr)
             (void)gs_chan_free(c_);
     }
-    /// nullptr: no memory.
+    /// The channel; nullptr: no memory.
     gs_chan *get() const noexcept { return guard_.ok() ? c_ : nullptr; }
 };
 
-// The waits with a token. What can be done at once is done, also if a stop is requested.
+// The waits with a token. An operation that needs no wait is done even if a stop is requested.
 
 inline int chan_or_stop(const std::stop_token &st, const gs_case &op, gs_deadline at)
 {
@@ -207,7 +207,8 @@ inline int sleep_or_stop(const std::stop_token &st, gs_deadline at)
     return r == -EPIPE ? stop_asked : r == -ETIMEDOUT ? 0 : r;
 }
 
-/// Joins a goroutine, which is cancelled when a stop is requested, or the caller is cancelled. The guard isn't armed yet.
+/// Joins a goroutine, and cancels it when a stop is requested or the caller is cancelled. The guard must not be armed
+/// yet.
 inline int join_or_stop(stop_guard &guard, gs_g *g) noexcept
 {
     guard.arm([](void *p) { (void)gs_cancel(static_cast<gs_g *>(p)); }, g);
@@ -221,7 +222,7 @@ inline int join_or_stop(stop_guard &guard, gs_g *g) noexcept
     return r;
 }
 
-/// For what no select can wait for: wait(d) runs on a goroutine of its own.
+/// Waits for something that no select can wait for: wait(d) runs on a goroutine of its own.
 template <class Wait>
 int wait_or_stop(const std::stop_token &st, gs_deadline at, Wait &&wait)
 {
@@ -248,7 +249,7 @@ int wait_or_stop(const std::stop_token &st, gs_deadline at, Wait &&wait)
         return r;
     r = join_or_stop(guard, g);
     gs_release(g);
-    if (here.r != -ECANCELED) // what the wait has got isn't lost
+    if (here.r != -ECANCELED) // a wait that got something isn't undone
         return here.r;
     return r < 0 ? r : stop_asked;
 }

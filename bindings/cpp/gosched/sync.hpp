@@ -19,7 +19,7 @@
 
 GS_HPP_BEGIN_NAMESPACE
 
-/// sync.WaitGroup. Goroutines and plain threads.
+/// sync.WaitGroup. For goroutines and plain threads.
 class waitgroup {
     gs_waitgroup w_{};
 
@@ -43,7 +43,7 @@ class waitgroup {
         {
             auto *s = static_cast<state *>(p);
             (void)s->fn();
-            s->fn.drop(); // before done(): what it refers to may be gone after that
+            s->fn.drop(); // before done(): the function's references may dangle after that
             waitgroup *w = s->group;
             delete s;
             w->done();
@@ -55,12 +55,12 @@ public:
     waitgroup(const waitgroup &) = delete;
     waitgroup &operator=(const waitgroup &) = delete;
 
-    /// Misuse if the counter would be negative.
+    /// Adds delta to the counter. Misuse if the counter would become negative.
     void add(std::int64_t delta = 1) { detail::must(gs_waitgroup_add(&w_, delta), "gs::waitgroup::add"); }
     void done() { detail::must(gs_waitgroup_done(&w_), "gs::waitgroup::done"); }
-    /// Until the counter is 0.
+    /// Waits until the counter is 0.
     result<void> wait() { return detail::done(gs_waitgroup_wait(&w_, GS_FOREVER), "gs::waitgroup::wait"); }
-    /// false: it isn't yet.
+    /// Waits within a time. False: the counter isn't 0 yet.
     template <class Rep, class Period>
     result<bool> wait_for(const std::chrono::duration<Rep, Period> &d)
     {
@@ -72,7 +72,7 @@ public:
         return detail::in_time(gs_waitgroup_wait(&w_, deadline(at).native()), "gs::waitgroup::wait_until");
     }
 #if GS_HPP_STOP_TOKENS
-    /// false: it isn't yet, and a stop was requested, or the time is up.
+    /// Waits until a stop is requested. False: the counter isn't 0 yet, and the stop was requested, or the time is up.
     result<bool> wait(const std::stop_token &st) { return wait_by(st, GS_FOREVER, "gs::waitgroup::wait"); }
     template <class Rep, class Period>
     result<bool> wait_for(const std::stop_token &st, const std::chrono::duration<Rep, Period> &d)
@@ -105,7 +105,7 @@ public:
     gs_waitgroup *native_handle() noexcept { return &w_; }
 };
 
-/// A semaphore with n units to begin with, first come first served. std::counting_semaphore.
+/// A semaphore with n units at first, first come first served. std::counting_semaphore.
 class semaphore {
     gs_sem s_{};
 
@@ -142,8 +142,9 @@ public:
         return detail::in_time(gs_sem_acquire(&s_, n, deadline(at).native()), "gs::semaphore::try_acquire_until");
     }
 #if GS_HPP_STOP_TOKENS
-    /// false: none acquired, because a stop was requested, or the time is up. Such a wait begins on another goroutine. So
-    /// of callers that come at nearly the same time, the second may be served first.
+    /// Acquires n units until a stop is requested. False: none acquired, because the stop was requested, or the time is
+    /// up. The wait begins on another goroutine, so of two callers that come at nearly the same time, the second may be
+    /// served first.
     result<bool> acquire(const std::stop_token &st, std::int64_t n = 1)
     {
         return acquire_by(st, GS_FOREVER, n, "gs::semaphore::acquire");
@@ -160,12 +161,12 @@ public:
         return acquire_by(st, deadline(at).native(), n, "gs::semaphore::try_acquire_until");
     }
 #endif
-    /// Misuse if n is negative.
+    /// Releases n units. Misuse if n is negative.
     void release(std::int64_t n = 1) { detail::must(gs_sem_release(&s_, n), "gs::semaphore::release"); }
     gs_sem *native_handle() noexcept { return &s_; }
 };
 
-/// A counter that goes down to 0 once, and that any number of goroutines and plain threads wait for: std::latch. May be
+/// A counter that goes down to 0 once, for which any number of goroutines and plain threads wait: std::latch. May be
 /// destroyed as soon as a wait has returned, even if the count_down that ended the wait has not returned yet.
 class latch {
     mutable mutex m_;
@@ -198,7 +199,7 @@ public:
     latch(const latch &) = delete;
     latch &operator=(const latch &) = delete;
 
-    /// Takes n off the counter. Misuse if n is negative or more than is left.
+    /// Takes n off the counter. Misuse if n is negative or above the counter.
     void count_down(std::ptrdiff_t n = 1)
     {
         std::lock_guard<mutex> guard(m_);
@@ -208,15 +209,15 @@ public:
         if (left_ == 0)
             (void)gs_cond_broadcast(&zero_);
     }
-    /// Whether the counter is 0. Never wrong, unlike std::latch's.
+    /// Whether the counter is 0. Unlike std::latch's, never wrongly false.
     [[nodiscard]] bool try_wait() const noexcept
     {
         std::lock_guard<mutex> guard(m_);
         return left_ == 0;
     }
-    /// Until the counter is 0.
+    /// Waits until the counter is 0.
     result<void> wait() const { return detail::done(wait_by(GS_FOREVER), "gs::latch::wait"); }
-    /// false: it isn't yet.
+    /// Waits within a time. False: the counter isn't 0 yet.
     template <class Rep, class Period>
     result<bool> wait_for(const std::chrono::duration<Rep, Period> &d) const
     {
@@ -228,7 +229,7 @@ public:
         return detail::in_time(wait_by(deadline(at).native()), "gs::latch::wait_until");
     }
 #if GS_HPP_STOP_TOKENS
-    /// false: it isn't yet, and a stop was requested, or the time is up.
+    /// Waits until a stop is requested. False: the counter isn't 0 yet, and the stop was requested, or the time is up.
     result<bool> wait(const std::stop_token &st) const { return wait_by(st, GS_FOREVER, "gs::latch::wait"); }
     template <class Rep, class Period>
     result<bool> wait_for(const std::stop_token &st, const std::chrono::duration<Rep, Period> &d) const
@@ -241,7 +242,8 @@ public:
         return wait_by(st, deadline(at).native(), "gs::latch::wait_until");
     }
 #endif
-    /// If the wait fails because the caller is cancelled, the counter has gone down all the same.
+    /// Takes n off the counter, and waits. The counter has gone down even if the wait fails because the caller is
+    /// cancelled.
     result<void> arrive_and_wait(std::ptrdiff_t n = 1)
     {
         count_down(n);
@@ -255,15 +257,15 @@ struct no_completion {
 };
 }  // namespace detail
 
-/// Where a fixed number of goroutines and plain threads meet again and again: std::barrier. In each phase it waits for
-/// `expected` arrivals. Then the last to arrive calls the completion function, the waits end, and the next phase begins.
-/// If the completion function throws, the program ends.
+/// A point where a fixed number of goroutines and plain threads meet again and again: std::barrier. Each phase waits
+/// for `expected` arrivals. Then the last to arrive calls the completion function, the waits end, and the next phase
+/// begins. If the completion function throws, the program ends.
 template <class Completion = detail::no_completion>
 class barrier {
     mutable mutex m_;
     mutable gs_cond next_{};
     std::uint64_t phase_ = 0;
-    std::ptrdiff_t expected_, left_; // in a phase; in this phase
+    std::ptrdiff_t expected_, left_; // of each phase; of this phase
     Completion completion_;
 
     void complete() noexcept { (void)std::invoke(completion_); }
@@ -318,19 +320,20 @@ public:
     barrier(const barrier &) = delete;
     barrier &operator=(const barrier &) = delete;
 
-    /// Arrives n times, and doesn't wait. Misuse if n isn't above 0, or is more than this phase still waits for.
+    /// Arrives n times, without waiting. Misuse if n isn't above 0, or is more than the arrivals that this phase still
+    /// waits for.
     [[nodiscard]] arrival_token arrive(std::ptrdiff_t n = 1)
     {
         return arrival_token(arrive_by(n, 0, "gs::barrier::arrive"));
     }
-    /// Until the phase of the token is over.
+    /// Waits until the phase of the token is over.
     result<void> wait(arrival_token &&token) const { return detail::done(wait_by(token.phase_), "gs::barrier::wait"); }
-    /// If the wait fails because the caller is cancelled, it has arrived all the same.
+    /// Arrives and waits. The caller has arrived even if the wait fails because the caller is cancelled.
     result<void> arrive_and_wait()
     {
         return detail::done(wait_by(arrive_by(1, 0, "gs::barrier::arrive_and_wait")), "gs::barrier::arrive_and_wait");
     }
-    /// Arrives, and isn't waited for in the phases after this one.
+    /// Arrives, and leaves the barrier: later phases wait for one arrival less.
     void arrive_and_drop() { (void)arrive_by(1, 1, "gs::barrier::arrive_and_drop"); }
 };
 

@@ -17,9 +17,9 @@
 
 GS_HPP_BEGIN_NAMESPACE
 
-/// Goroutines that end together: none of them is left when wait() has returned or the group is destroyed. The first
-/// exception that leaves a member cancels the others, and wait() throws it. A member may also return an std::error_code
-/// (or, without exceptions, a gs::result): an error cancels the others too, and wait() then fails with it.
+/// Goroutines that end together: all have ended when wait() has returned or the group is destroyed. The first exception
+/// that leaves a member cancels the others, and wait() throws it. A member may also return an std::error_code (or,
+/// without exceptions, a gs::result): an error cancels the others too, and wait() then fails with it.
 class task_group {
     struct member {
         task_group *group;
@@ -89,7 +89,7 @@ class task_group {
     mutex lock_;
     gs_waitgroup left_{};
     member *first_ = nullptr;
-    gs_g *leaver_ = nullptr; // the member that has left last, which may not have ended yet
+    gs_g *leaver_ = nullptr; // the member that left last, which may not have ended yet
     bool cancelled_ = false;
     std::error_code code_;
 #if GS_HPP_EXCEPTIONS
@@ -98,7 +98,7 @@ class task_group {
     void fail(std::exception_ptr thrown, std::error_code code)
     {
         std::lock_guard<mutex> guard(lock_);
-        // An error that the cancel itself brings about isn't the cause.
+        // An error caused by the cancel itself doesn't count as the first.
         if (thrown_ || code_ || (cancelled_ && (thrown ? detail::is_cancel(thrown) : is_cancel(code))))
             return;
         thrown_ = std::move(thrown);
@@ -123,7 +123,7 @@ class task_group {
         for (member *m = first_; m != nullptr; m = m->next)
             (void)gs_cancel(m->g);
     }
-    /// Each member waits for the end of the member that left before it, so that a wait has to wait for the last only.
+    /// Each member waits for the end of the member that left before it, so wait() waits for the last one only.
     void leave(member *m)
     {
         gs_g *before = nullptr;
@@ -196,8 +196,8 @@ public:
     task_group() noexcept = default;
     task_group(const task_group &) = delete;
     task_group &operator=(const task_group &) = delete;
-    /// Cancels the members that are left and waits for them. Drops their exceptions if wait() was not called:
-    /// most likely another exception is in flight.
+    /// Cancels the remaining members and waits for them. Drops their exceptions if wait() was not called: most likely
+    /// another exception is in flight.
     ~task_group()
     {
         cancel();
@@ -220,7 +220,7 @@ public:
         return start(&n, std::forward<F>(f), std::forward<Args>(args)...);
     }
 
-    /// Cancels all members, and those to come until the next wait().
+    /// Cancels all members, and new ones until the next wait().
     void cancel()
     {
         std::lock_guard<mutex> guard(lock_);
@@ -241,7 +241,7 @@ public:
         return wait_by([this] { return gs_waitgroup_wait(&left_, GS_FOREVER); });
     }
 #if GS_HPP_STOP_TOKENS
-    /// If a stop is requested, wait() cancels the members, waits for them, and returns false.
+    /// wait(), except that a requested stop cancels the members: wait() then waits for them, and returns false.
     result<bool> wait(const std::stop_token &st)
     {
         bool stopped = false;

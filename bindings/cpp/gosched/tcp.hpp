@@ -17,7 +17,7 @@ GS_HPP_BEGIN_NAMESPACE
 class tcp_stream : public stream_socket {
 public:
     tcp_stream() noexcept = default;
-    /// Takes a connected socket over.
+    /// Takes over a connected socket.
     explicit tcp_stream(int fd) noexcept : stream_socket(fd) {}
 
     /// Connects to a port of a host, which is a name or an address. Fails as gs_tcp_connect, for instance with
@@ -38,17 +38,17 @@ public:
     }
 };
 
-/// A socket that listens. net.TCPListener.
+/// A listening socket. net.TCPListener.
 class tcp_listener {
     detail::file file_;
 
 public:
     tcp_listener() noexcept = default;
-    /// Takes a listening socket over.
+    /// Takes over a listening socket.
     explicit tcp_listener(int fd) noexcept : file_(fd) {}
 
-    /// Listens on a port of the host, or of all addresses of the machine if that is ""; port 0: the system
-    /// chooses one. backlog: connections that may wait; 0: as many as the system allows. Fails as gs_tcp_listen.
+    /// Listens on a port of the host; host "": on all addresses of the machine; port 0: on a port that the system
+    /// chooses. backlog: the connections that may wait; 0: the most that the system allows. Fails as gs_tcp_listen.
     static result<tcp_listener> listen(const std::string &host, std::uint16_t port, int backlog = 0)
     {
         return detail::opened<tcp_listener>(gs_tcp_listen(host.c_str(), port, backlog), "gs::tcp_listener::listen");
@@ -61,18 +61,18 @@ public:
         return detail::port_result(detail::port_of(file_.fd(), false), "gs::tcp_listener::port");
     }
 
-    /// The next connection. Fails with std::errc::operation_canceled after stop(), and with
+    /// Waits for the next connection. Fails with std::errc::operation_canceled after stop(), and with
     /// std::errc::too_many_files_open until there is room again.
     result<tcp_stream> accept(deadline until = deadline::forever()) const
     {
         int fd = gs_accept(file_.fd(), nullptr, nullptr, until.native());
-        if (fd == -EINVAL && file_.fd() >= 0) // it doesn't listen any more
+        if (fd == -EINVAL && file_.fd() >= 0) // it no longer listens
             fd = -ECANCELED;
         return detail::opened<tcp_stream>(fd, "gs::tcp_listener::accept");
     }
-    /// Ends every accept(), now and later. Any goroutine may call it.
+    /// Ends every accept(), now and later. Any goroutine may call this.
     result<void> stop() const { return detail::done(file_.shutdown(SHUT_RDWR), "gs::tcp_listener::stop"); }
-    /// Closes the listener. While others use it, call stop() instead.
+    /// Closes the listener. While other goroutines use it, call stop() instead.
     result<void> close() { return detail::done(file_.close(), "gs::tcp_listener::close"); }
 };
 

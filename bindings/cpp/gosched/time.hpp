@@ -1,4 +1,4 @@
-// time.hpp: gs::deadline, and the clock that it is of.
+// time.hpp: gs::deadline and its clock.
 #pragma once
 
 #include "compiler.hpp"
@@ -41,7 +41,7 @@ constexpr std::int64_t ns_of(const std::chrono::duration<Rep, Period> &d) noexce
 
 }  // namespace detail
 
-/// Until when a call may wait. Made from a length of time, which begins now, or from a time of any clock.
+/// The time until which a call may wait. Made from a length of time, which begins now, or from a time of any clock.
 class deadline {
     gs_deadline at_;
     struct raw {
@@ -49,7 +49,7 @@ class deadline {
     constexpr deadline(raw, gs_deadline at) noexcept : at_(at) {}
 
 public:
-    /// This long from now. A length of 0 or below has passed already.
+    /// A length of time from now. If it is 0 or below, the deadline has passed already.
     template <class Rep, class Period>
     deadline(const std::chrono::duration<Rep, Period> &d) noexcept : at_(gs_after_ns(detail::ns_of(d)))
     {
@@ -59,7 +59,7 @@ public:
     {
         if constexpr (std::is_same_v<Clock, clock>) {
             const std::int64_t ns = detail::ns_of(at.time_since_epoch());
-            at_ = ns < 1 ? 1 : ns; // below are GS_NOWAIT and GS_FOREVER
+            at_ = ns < 1 ? 1 : ns; // smaller values are GS_NOWAIT and GS_FOREVER
         } else {
             const std::int64_t to = detail::ns_of(at.time_since_epoch());
             const std::int64_t now = detail::ns_of(Clock::now().time_since_epoch());
@@ -69,13 +69,13 @@ public:
             at_ = left <= 0 ? 1 : gs_after_ns(left);
         }
     }
-    /// Wait without end.
+    /// A deadline that never comes: the call waits without end.
     static constexpr deadline forever() noexcept { return {raw{}, GS_FOREVER}; }
-    /// Don't wait.
+    /// A deadline that has passed: the call doesn't wait.
     static constexpr deadline now() noexcept { return {raw{}, GS_NOWAIT}; }
     /// A deadline of gosched.h.
     static constexpr deadline from_native(gs_deadline at) noexcept { return {raw{}, at}; }
-    /// For functions of gosched.h.
+    /// The deadline for functions of gosched.h.
     constexpr gs_deadline native() const noexcept { return at_; }
 };
 

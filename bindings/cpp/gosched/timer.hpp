@@ -16,15 +16,15 @@
 
 GS_HPP_BEGIN_NAMESPACE
 
-/// A channel on which the time is sent once, d from now. time.After.
+/// A channel to which the time is sent once, d from now. time.After.
 template <class Rep, class Period>
 inline recv_chan<time_point> after(const std::chrono::duration<Rep, Period> &d)
 {
     return detail::access::adopt<time_point>(gs_after(detail::ns_of(d)));
 }
 
-/// Sends the time on a channel every d. A tick is dropped if the channel still has the last one. The destructor stops
-/// the ticker; the channel lives as long as it has handles, and is not closed. time.Ticker.
+/// Sends the time to a channel every d. A tick is dropped if the channel still has the previous one. The destructor
+/// stops the ticker; the channel lives as long as it has handles, and is not closed. time.Ticker.
 class ticker {
     recv_chan<time_point> c_;
 
@@ -76,7 +76,7 @@ class timer {
         explicit state(G &&g) : f(std::forward<G>(g))
         {
         }
-        ~state() noexcept override {} // F's may be noexcept(false)
+        ~state() noexcept override {} // F's destructor may be noexcept(false)
         void call() override { (void)f(); }
     };
     base *state_ = nullptr;
@@ -88,7 +88,7 @@ public:
     timer(const std::chrono::duration<Rep, Period> &d, F &&f)
         : state_(detail::make<state<std::decay_t<F>>>(std::forward<F>(f)))
     {
-        // A function that runs at once may not see t: only this object uses it.
+        // A function that runs at once may not see t, which only this object uses.
         if (state_ != nullptr && (state_->t = gs_timer_start(detail::ns_of(d), entry, state_)) == nullptr) {
             delete std::exchange(state_, nullptr);
 #if GS_HPP_EXCEPTIONS
@@ -109,9 +109,9 @@ public:
         delete state_;
     }
     explicit operator bool() const noexcept { return state_ != nullptr; }
-    /// True: the timer had yet to call f, and won't. False: f may still be running.
+    /// Stops the timer. True: it had yet to call f, and won't. False: f may still be running.
     bool stop() { return state_ != nullptr && gs_timer_stop(state_->t) == 1; }
-    /// The timer calls f d from now. True: it had yet to call f before.
+    /// Makes the timer call f d from now. True: it had yet to call f before.
     template <class Rep, class Period>
     result<bool> reset(const std::chrono::duration<Rep, Period> &d)
     {

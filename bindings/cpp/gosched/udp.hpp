@@ -19,7 +19,7 @@
 
 GS_HPP_BEGIN_NAMESPACE
 
-/// An address and a port that datagrams are sent to or come from. net.UDPAddr.
+/// The address and port of a datagram's receiver or sender. net.UDPAddr.
 class endpoint {
     union address {
         sockaddr any;
@@ -30,7 +30,7 @@ class endpoint {
     address at_;
     friend class udp_socket;
 
-    /// An IPv4-mapped IPv6 address becomes an IPv4 address.
+    /// Turns an IPv4-mapped IPv6 address into an IPv4 address.
     void unmap() noexcept
     {
         if (at_.any.sa_family != AF_INET6 || !IN6_IS_ADDR_V4MAPPED(&at_.v6.sin6_addr))
@@ -42,7 +42,7 @@ class endpoint {
         *this = endpoint();
         at_.v4 = v4;
     }
-    /// As an IPv6 socket takes it: an IPv4 address is mapped.
+    /// The endpoint for an IPv6 socket: an IPv4 address is mapped.
     endpoint mapped() const noexcept
     {
         if (at_.any.sa_family != AF_INET)
@@ -59,7 +59,7 @@ class endpoint {
 public:
     /// An empty endpoint, without an address.
     endpoint() noexcept { std::memset(&at_, 0, sizeof at_); }
-    /// From an address of IPv4 or IPv6; any other makes an empty endpoint.
+    /// Makes an endpoint of an IPv4 or IPv6 address, and an empty one of any other.
     endpoint(const sockaddr *at, socklen_t n) noexcept : endpoint()
     {
         if (at == nullptr || !((at->sa_family == AF_INET && n >= sizeof at_.v4) || (at->sa_family == AF_INET6 && n >= sizeof at_.v6)))
@@ -69,7 +69,7 @@ public:
             std::memset(at_.v4.sin_zero, 0, sizeof at_.v4.sin_zero); // no part of the address
         unmap();
     }
-    /// Looks a host up, by its name or address. Fails as gs_getaddrinfo.
+    /// Looks up a host, by name or address. Fails as gs_getaddrinfo.
     static result<endpoint> resolve(const std::string &host, std::uint16_t port, deadline until = deadline::forever())
     {
         addrinfo hints{}, *found = nullptr;
@@ -82,13 +82,13 @@ public:
         return e;
     }
 
-    /// Whether it is an address.
+    /// Whether the endpoint has an address.
     explicit operator bool() const noexcept { return at_.any.sa_family != AF_UNSPEC; }
     std::uint16_t port() const noexcept
     {
         return ntohs(at_.any.sa_family == AF_INET6 ? at_.v6.sin6_port : at_.v4.sin_port);
     }
-    /// The address in numbers, such as "127.0.0.1" or "::1"; "" of an empty one.
+    /// The address in numbers, such as "127.0.0.1" or "::1"; "" for an empty endpoint.
     std::string host() const
     {
         char text[INET6_ADDRSTRLEN] = "";
@@ -98,7 +98,7 @@ public:
             (void)::inet_ntop(AF_INET6, &at_.v6.sin6_addr, text, sizeof text);
         return text;
     }
-    /// For functions of the system.
+    /// The address for functions of the system.
     const sockaddr *data() const noexcept { return &at_.any; }
     socklen_t size() const noexcept
     {
@@ -113,22 +113,23 @@ public:
     friend bool operator!=(const endpoint &a, const endpoint &b) noexcept { return !(a == b); }
 };
 
-/// A UDP socket. Moved and not copied; closed when it is destroyed. Any number of goroutines may send and receive. net.UDPConn.
+/// A UDP socket. Moved and not copied; closed when it is destroyed. Any number of goroutines may send and receive.
+/// net.UDPConn.
 class udp_socket {
     detail::file file_;
     bool v6_ = false;
     gs_deadline read_by_ = GS_FOREVER, write_by_ = GS_FOREVER;
 
 public:
-    /// What was received.
+    /// A received datagram's size and sender.
     struct datagram {
-        std::size_t size = 0;   ///< of what is in the buffer
-        bool truncated = false; ///< it was larger than the buffer: the rest is lost
+        std::size_t size = 0;   ///< of the part in the buffer
+        bool truncated = false; ///< the datagram was larger than the buffer: the rest is lost
         endpoint from;
     };
 
     udp_socket() noexcept = default;
-    /// Takes a socket over.
+    /// Takes over a socket.
     explicit udp_socket(int fd) noexcept : file_(fd)
     {
         sockaddr_storage own{};
@@ -136,13 +137,13 @@ public:
         v6_ = ::getsockname(fd, reinterpret_cast<sockaddr *>(&own), &n) == 0 && own.ss_family == AF_INET6;
     }
 
-    /// Receives what is sent to a port of the host, or of all addresses of the machine if that is ""; port 0: the system
-    /// chooses one. Fails as gs_udp_bind.
+    /// Makes a socket that receives on a port of the host; host "": on all addresses of the machine; port 0: on a port
+    /// that the system chooses. Fails as gs_udp_bind.
     static result<udp_socket> bind(const std::string &host, std::uint16_t port)
     {
         return detail::opened<udp_socket>(gs_udp_bind(host.c_str(), port), "gs::udp_socket::bind");
     }
-    /// send() sends to a port of the host, and receive() takes only what comes from there. Fails as gs_udp_connect.
+    /// Makes a socket that sends to a port of the host, and receives only from there. Fails as gs_udp_connect.
     static result<udp_socket> connect(const std::string &host, std::uint16_t port, deadline until = deadline::forever())
     {
         const int fd = gs_udp_connect(host.c_str(), port, until.native());
@@ -151,7 +152,7 @@ public:
 
     bool is_open() const noexcept { return file_.fd() >= 0; }
     int native_handle() const noexcept { return file_.fd(); }
-    /// Gives the socket to the caller.
+    /// Returns the descriptor, which the caller now owns.
     int release() noexcept { return file_.release(); }
     result<std::uint16_t> local_port() const
     {
@@ -162,7 +163,7 @@ public:
         return detail::port_result(detail::port_of(file_.fd(), true), "gs::udp_socket::remote_port");
     }
 
-    /// Until when receives, or sends, may wait: as for gs::stream_socket.
+    /// Sets until when receives, or sends, may wait: as for gs::stream_socket.
     void set_read_deadline(deadline until) noexcept { read_by_ = until.native(); }
     void set_write_deadline(deadline until) noexcept { write_by_ = until.native(); }
     void set_deadline(deadline until) noexcept { read_by_ = write_by_ = until.native(); }
@@ -175,13 +176,14 @@ public:
         return detail::done(static_cast<long>(r), "gs::udp_socket::send_to");
     }
     result<void> send_to(std::string_view text, const endpoint &to) const { return send_to(text.data(), text.size(), to); }
-    /// On a socket of connect(). std::errc::connection_refused: no socket has that port. Usually the next call reports it.
+    /// Sends one datagram on a socket of connect(). std::errc::connection_refused: no socket has that port. Usually the
+    /// next call reports it.
     result<void> send(const void *p, std::size_t n) const
     {
         return detail::done(static_cast<long>(gs_send(file_.fd(), p, n, 0, write_by_)), "gs::udp_socket::send");
     }
     result<void> send(std::string_view text) const { return send(text.data(), text.size()); }
-    /// The next datagram, n bytes of it at most, and the address of its sender.
+    /// Receives the next datagram, at most n bytes of it, and its sender's address.
     result<datagram> receive_from(void *p, std::size_t n) const
     {
         sockaddr_storage from{};
@@ -195,12 +197,12 @@ public:
         d.from = endpoint(reinterpret_cast<sockaddr *>(&from), len);
         return d;
     }
-    /// The next datagram, n bytes of it at most. Returns how many.
+    /// Receives the next datagram, at most n bytes of it. Returns the number of bytes.
     result<std::size_t> receive(void *p, std::size_t n) const
     {
         return detail::bytes_result(gs_recv(file_.fd(), p, n, 0, read_by_), "gs::udp_socket::receive");
     }
-    /// Closes it. No other goroutine may be in a call on it: give these a deadline, or cancel them, before.
+    /// Closes the socket. No other goroutine may be in a call on it: first give such calls a deadline, or cancel them.
     result<void> close() { return detail::done(file_.close(), "gs::udp_socket::close"); }
 };
 
