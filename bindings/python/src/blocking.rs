@@ -1,4 +1,4 @@
-//! Calls in other threads: `blocking`.
+//! `blocking`: calls in other threads.
 
 use crate::errors;
 use crate::ffi::*;
@@ -16,22 +16,22 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Calls under way.
+/// The number of calls under way.
 static RUNNING: AtomicU64 = AtomicU64::new(0);
 
-/// Calls of `with_gil` under way.
+/// The number of calls of `with_gil` under way.
 static BRIEF: AtomicU64 = AtomicU64::new(0);
 
-/// Functions of the program's that run in threads of the library right now: those of calls under
-/// way, but not while they wait for a semaphore.
+/// The number of the program's functions that run in the library's threads right now: those of
+/// calls under way, except while they wait for a semaphore.
 static AT_WORK: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    /// Whether this thread runs one of these.
+    /// Whether this thread runs such a function.
     static IS_AT_WORK: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The calling thread begins one of these, or ends it. Gives what it was before.
+/// Notes that the calling thread begins or ends such a function. Returns the former value.
 fn set_at_work(is_at_work: bool) -> bool {
     let before = IS_AT_WORK.replace(is_at_work);
     if before != is_at_work {
@@ -44,7 +44,7 @@ fn set_at_work(is_at_work: bool) -> bool {
     before
 }
 
-/// Whether there is one on another thread than the caller's.
+/// Whether another thread than the caller's runs such a function.
 pub fn beside_this() -> bool {
     AT_WORK.load(Ordering::Relaxed) > u64::from(IS_AT_WORK.get())
 }
@@ -57,7 +57,7 @@ pub fn running() -> u64 {
     RUNNING.load(Ordering::Relaxed)
 }
 
-/// In the child of a fork.
+/// Resets the counts in the child of a fork.
 pub fn forked() {
     RUNNING.store(0, Ordering::Relaxed);
     BRIEF.store(0, Ordering::Relaxed);
@@ -67,27 +67,27 @@ pub fn forked() {
 /// A function and its arguments.
 type Call = (Py<PyAny>, Py<PyTuple>, Option<Py<PyDict>>);
 
-/// A call. Its caller and the goroutine that does it each have a reference.
+/// A call. Its caller and the goroutine that makes it have a reference each.
 struct Job {
-    /// What to call: taken by the thread that calls it.
+    /// The function to call, taken by the thread that calls it.
     call: UnsafeCell<Option<Call>>,
-    /// What has come out of it, with the GIL held.
+    /// The call's result. Used with the GIL held.
     outcome: UnsafeCell<Option<PyResult<Py<PyAny>>>>,
     done: UnsafeCell<gs_sem>,
 }
 
 // SAFETY: `call` and `outcome` are used with the GIL held, `done` by the library.
 unsafe impl Sync for Job {}
-// SAFETY: what a job holds is used with the GIL held, or by the library, on any thread.
+// SAFETY: a job's fields are used with the GIL held, or by the library, on any thread.
 unsafe impl Send for Job {}
 
-/// The function of a native goroutine.
+/// The function of the native goroutine that makes a call.
 unsafe extern "C" fn perform(job: *mut c_void) {
-    // SAFETY: `gs_blocking` only calls it; the job's references are kept until the end.
+    // SAFETY: `gs_blocking` only calls the function; the job's references are kept until the end.
     unsafe {
-        // A thread that serves a NUMA node is bound to its CPUs, but not while a goroutine locks
-        // it. The program's code is to see the CPUs of the process, and so are the threads and
-        // programs that it starts.
+        // A thread that serves a NUMA node is bound to the node's CPUs, except while a goroutine
+        // locks the thread. The program's code, and the threads and programs that it starts, must
+        // see the CPUs of the process.
         let has_nodes = gs_numa_nodes() > 1;
         if has_nodes {
             gs_lock_os_thread();
@@ -95,7 +95,7 @@ unsafe extern "C" fn perform(job: *mut c_void) {
         gs_blocking(call, job);
         let job = Arc::from_raw(job as *const Job);
         gs_sem_release(job.done.get(), 1);
-        // The last reference has the objects: it is dropped with the GIL.
+        // The last reference owns the objects, so it is dropped with the GIL held.
         if let Some(job) = Arc::into_inner(job) {
             gs_blocking(forget, Box::into_raw(Box::new(job)).cast());
         }
@@ -103,12 +103,12 @@ unsafe extern "C" fn perform(job: *mut c_void) {
             gs_unlock_os_thread();
         }
     }
-    // The end of Python waits until no call has anything to do with it.
+    // Counted down last: the end of Python waits until no call is under way.
     RUNNING.fetch_sub(1, Ordering::Relaxed);
 }
 
 unsafe extern "C" fn call(job: *mut c_void) -> *mut c_void {
-    // SAFETY: the goroutine keeps the job; this thread is a plain one meanwhile.
+    // SAFETY: the goroutine keeps the job; meanwhile this thread is a plain one.
     unsafe {
         let job = &*(job as *const Job);
         let gil = gosched_state_ensure();
@@ -132,17 +132,17 @@ unsafe extern "C" fn call(job: *mut c_void) -> *mut c_void {
     ptr::null_mut()
 }
 
-/// Calls `f`, which doesn't wait, with the GIL, on a plain thread. The end of Python waits for
-/// that; if it has begun `f` is not called, and the answer is false.
+/// Calls `f`, which doesn't wait, with the GIL, on a plain thread. The end of Python waits for the
+/// call; if it has already begun, `f` is not called, and this returns false.
 pub fn with_gil(f: fn(Python<'_>) -> bool) -> bool {
     BRIEF.fetch_add(1, Ordering::SeqCst);
     // SeqCst: pairs with `ending::begin`. Either the end of Python sees `BRIEF`, or this thread
     // sees that the end has begun.
     let answer = !ending::is_ending() && {
-        // SAFETY: a plain thread, which has no state.
+        // SAFETY: a plain thread, which has no thread state.
         let gil = unsafe { gosched_state_ensure() };
         let answer = Python::attach(f);
-        // SAFETY: the counterpart.
+        // SAFETY: undoes `gosched_state_ensure`, above.
         unsafe { py_ffi::PyGILState_Release(gil) };
         answer
     };
@@ -150,16 +150,16 @@ pub fn with_gil(f: fn(Python<'_>) -> bool) -> bool {
     answer
 }
 
-/// For locks that processes share: waits, with the thread, until a semaphore of the system has a unit or this
-/// number of seconds has passed. Takes no unit.
+/// Waits, keeping the thread, until a semaphore of the system has a unit or `seconds` have passed.
+/// Takes no unit. For locks that processes share.
 #[pyfunction]
 pub fn _wait_for_semaphore(py: Python<'_>, address: usize, seconds: f64) -> PyResult<()> {
     let semaphore = address as *mut libc::sem_t;
-    // SAFETY: an out parameter.
+    // SAFETY: all bytes zero are a valid out parameter.
     let mut until = unsafe { std::mem::zeroed::<libc::timespec>() };
     let seconds = seconds.clamp(0.0, 1e6);
     let address = semaphore as usize;
-    // The child of a fork needs nothing that this holds.
+    // Not at work during the wait: the child of a fork needs nothing that this thread holds.
     let before = set_at_work(false);
     outside(py, || {
         // SAFETY: the caller keeps the semaphore.
@@ -179,7 +179,7 @@ pub fn _wait_for_semaphore(py: Python<'_>, address: usize, seconds: f64) -> PyRe
 }
 
 unsafe extern "C" fn forget(job: *mut c_void) -> *mut c_void {
-    // SAFETY: the job is `perform`'s alone: its caller has given up, or has what it wanted.
+    // SAFETY: only `perform` has the job: its caller has given up, or has the result.
     unsafe {
         let gil = gosched_state_ensure();
         Python::attach(|_| drop(Box::from_raw(job as *mut Job)));
@@ -197,9 +197,9 @@ unsafe extern "C" {
     ) -> *mut py_ffi::PyObject;
 }
 
-/// Calls fn(*args, **kwargs) in another thread, and gives what it returns, or raises what it raises;
-/// meanwhile other goroutines run. For functions that wait, or that compute without the GIL. If the caller
-/// is cancelled the call goes on, and what comes out of it is dropped.
+/// Calls fn(*args, **kwargs) in another thread, and returns its result or raises its exception;
+/// meanwhile other goroutines run. For functions that wait, or that compute without the GIL. If the
+/// caller is cancelled, the call goes on, and its result is dropped.
 ///
 /// >>> import gosched, hashlib
 /// >>> gosched.blocking(hashlib.sha256, b"abc").hexdigest()[:8]
@@ -215,7 +215,7 @@ pub fn blocking<'py>(
     start::ensure(py)?;
     if current::current(py).is_none() || ending::is_ending() {
         let kwargs = kwargs.as_ref().map_or(ptr::null_mut(), |k| k.as_ptr());
-        // SAFETY: a new reference or an error.
+        // SAFETY: returns a new reference or an error.
         unsafe {
             let result = gosched_state_call(function.as_ptr(), args.as_ptr(), kwargs);
             return Bound::from_owned_ptr_or_err(py, result).map(Bound::unbind);
@@ -224,8 +224,8 @@ pub fn blocking<'py>(
     if !function.is_callable() {
         return Err(errors::not_callable(function));
     }
-    // In the caller's context, as asyncio.to_thread.
-    // SAFETY: a new reference or an error.
+    // In the caller's context, as by asyncio.to_thread.
+    // SAFETY: returns a new reference or an error.
     let context = unsafe {
         let context = py_ffi::PyContext_CopyCurrent();
         if context.is_null() {
@@ -251,7 +251,7 @@ pub fn blocking<'py>(
     });
     if e != 0 {
         RUNNING.fetch_sub(1, Ordering::Relaxed);
-        // SAFETY: it was not taken.
+        // SAFETY: the reference was not taken.
         drop(unsafe { Arc::from_raw(theirs) });
         return Err(errors::of(e));
     }

@@ -15,17 +15,17 @@ use pyo3::types::{PyString, PyTuple};
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::{mem, ptr};
 
-/// What the elements of a channel are: eight bytes each, but for `Struct`.
+/// The kinds of a channel's elements, of eight bytes each except `Struct`.
 enum Kind {
     /// A reference to an object.
     Object,
     /// An `int64_t`: C code without the GIL may send and receive.
     Int,
-    /// A `double`, as `Int`.
+    /// A `double`, with the use of `Int`.
     Float,
     /// A time in ns, given as seconds.
     Time,
-    /// Another C value, as `Int`.
+    /// Another C value, with the use of `Int`.
     Struct(Box<Format>),
 }
 
@@ -35,17 +35,17 @@ impl Kind {
     }
 }
 
-/// Go's channel: what one goroutine sends another one receives.
+/// Go's channel: carries values from one goroutine to another.
 #[pyclass(frozen, weakref, subclass, module = "gosched")]
 pub struct Channel {
-    /// Null once it has been freed.
+    /// Null once the channel has been freed.
     chan: AtomicPtr<gs_chan>,
     kind: Kind,
     capacity: usize,
     is_closed: Shared<bool>,
 }
 
-/// Channels without an object that are to be freed where the GIL is away: freeing may switch.
+/// Channels without an object, to be freed where the GIL is released: freeing may switch.
 static GARBAGE: Shared<Vec<*mut gs_chan>> = Shared::new(Vec::new());
 static GARBAGE_LEN: AtomicUsize = AtomicUsize::new(0);
 
@@ -79,7 +79,7 @@ fn drain(py: Python<'_>, chan: *mut gs_chan) {
         }
     });
     for word in words {
-        // SAFETY: the reference that its sender gave.
+        // SAFETY: the sender passed this reference on.
         drop(unsafe { Bound::from_owned_ptr(py, word as *mut py_ffi::PyObject).unbind() });
     }
 }
@@ -91,7 +91,7 @@ impl Drop for Channel {
             return;
         }
         Python::attach(|py| {
-            // SAFETY: never switches.
+            // SAFETY: the call never switches.
             if matches!(self.kind, Kind::Object) && unsafe { gs_chan_len(chan) } > 0 {
                 drain(py, chan);
             }
@@ -107,7 +107,7 @@ impl Channel {
     fn make(py: Python<'_>, capacity: usize, kind: Kind) -> PyResult<Channel> {
         collect(py);
         let size = kind.size();
-        // SAFETY: without the GIL.
+        // SAFETY: called without the GIL.
         let chan =
             current::call(py, || unsafe { gs_chan_make(size, capacity) } as usize) as *mut gs_chan;
         Channel::of(chan, capacity, kind)
@@ -120,7 +120,7 @@ impl Channel {
         Ok(Channel { chan: AtomicPtr::new(chan), kind, capacity, is_closed: Shared::new(false) })
     }
 
-    /// With C values in place of objects, if there is a format.
+    /// Makes a channel, of C values if there is a format, else of objects.
     pub fn with_format(
         py: Python<'_>,
         capacity: usize,
@@ -137,7 +137,7 @@ impl Channel {
         Channel::make(py, capacity, kind)
     }
 
-    /// How C sees the elements; `None`: not at all.
+    /// The format of the elements in C; `None`: C can't use them.
     pub fn text(&self) -> Option<&str> {
         match &self.kind {
             Kind::Object | Kind::Time => None,
@@ -151,7 +151,7 @@ impl Channel {
         self.chan.load(Ordering::Relaxed)
     }
 
-    /// The word to send for a value; a reference of its own if it is an object.
+    /// The word to send for a value. For an object the word is a reference of its own.
     fn word_of(&self, value: &Bound<'_, PyAny>) -> PyResult<u64> {
         match &self.kind {
             Kind::Object => Ok(give(value) as u64),
@@ -162,10 +162,10 @@ impl Channel {
         }
     }
 
-    /// The value of a word that was received; or that was not sent, and is given back.
+    /// The value of a word that was received, or is given back unsent.
     fn value_of(&self, py: Python<'_>, word: u64) -> PyResult<Py<PyAny>> {
         Ok(match &self.kind {
-            // SAFETY: the reference that the sender gave.
+            // SAFETY: the sender passed this reference on.
             Kind::Object => unsafe {
                 Bound::from_owned_ptr(py, word as *mut py_ffi::PyObject).unbind()
             },
@@ -176,19 +176,19 @@ impl Channel {
         })
     }
 
-    /// The value that `select` has received: the word, or the item.
+    /// The value that `select` has received, as a word or an item.
     fn value_at(&self, py: Python<'_>, item: *const Item, word: u64) -> PyResult<Py<PyAny>> {
         match &self.kind {
-            // SAFETY: `select` has pointed the case at an item, which is still there.
+            // SAFETY: `select` has pointed the case at an item, which still exists.
             Kind::Struct(format) => Ok(format.unpack(py, unsafe { &*item })?.unbind()),
             _ => self.value_of(py, word),
         }
     }
 
-    /// Gives back what was not sent.
+    /// Drops the reference of a word that was not sent.
     fn take_back(&self, py: Python<'_>, word: u64) {
         if matches!(self.kind, Kind::Object) {
-            // SAFETY: the reference of `word_of`.
+            // SAFETY: the reference comes from `word_of`.
             drop(unsafe { Bound::from_owned_ptr(py, word as *mut py_ffi::PyObject).unbind() });
         }
     }
@@ -199,7 +199,7 @@ impl Channel {
             return self.send_item(py, &format.pack(value)?, timeout);
         }
         let word = self.word_of(value)?;
-        // With the GIL: the function never switches.
+        // Called with the GIL: `gs_chan_put` never switches.
         // SAFETY: the object keeps the channel.
         if self.capacity > 0 && unsafe { gs_chan_put(self.chan(), (&raw const word).cast()) } == 0 {
             park::checkpoint(py);
@@ -253,13 +253,13 @@ impl Channel {
         }
     }
 
-    /// `None`: the time is up.
+    /// Receives a value. `None`: the time is up.
     fn recv_within(&self, py: Python<'_>, timeout: Timeout) -> PyResult<Option<Py<PyAny>>> {
         if let Kind::Struct(format) = &self.kind {
             return self.recv_item(py, format, timeout);
         }
         let mut word = 0u64;
-        // As in `send_within`.
+        // With the GIL, as in `send_within`.
         // SAFETY: the object keeps the channel; `word` is the frame's.
         if self.capacity > 0 && unsafe { gs_chan_take(self.chan(), (&raw mut word).cast()) } == 0 {
             park::checkpoint(py);
@@ -279,15 +279,15 @@ impl Channel {
     }
 }
 
-/// For `fast`: what needs no wait.
+/// Operations for `fast` that need no wait.
 impl Channel {
-    /// Sends an object, if it is such a channel and has room. Whether it has.
+    /// Sends an object, if this is a channel of objects and has room. Returns whether it did.
     #[inline(always)]
     pub fn send_now(&self, py: Python<'_>, object: *mut py_ffi::PyObject) -> bool {
         if self.capacity == 0 || !matches!(self.kind, Kind::Object) {
             return false;
         }
-        // SAFETY: the caller keeps the object; the reference goes with it.
+        // SAFETY: the caller keeps the object; a new reference goes with the word.
         unsafe {
             let word = give(Bound::ref_from_ptr(py, &object)) as u64;
             if gs_chan_put(self.chan(), (&raw const word).cast()) != 0 {
@@ -299,7 +299,7 @@ impl Channel {
         true
     }
 
-    /// Receives an object, if it is such a channel and has one: a new reference.
+    /// Receives an object as a new reference, if this is a channel of objects and has one.
     #[inline(always)]
     pub fn recv_now(&self, py: Python<'_>) -> Option<*mut py_ffi::PyObject> {
         if self.capacity == 0 || !matches!(self.kind, Kind::Object) {
@@ -317,11 +317,11 @@ impl Channel {
 
 #[pymethods]
 impl Channel {
-    /// A channel that holds `capacity` values; with 0 each send waits for its receiver.
+    /// Makes a channel that holds `capacity` values; with 0 each send waits for its receiver.
     ///
-    /// format: None for any objects. Else letters of the struct module for C values, such as "q" for
-    /// integers of 64 bits, or "qd" for tuples of such an integer and a float, a struct in C: goroutines
-    /// in C can be at the other end, without the GIL (gosched_python.h).
+    /// format: None for any objects; else the struct module's letters for C values. "q" is for
+    /// integers of 64 bits, "qd" for tuples of such an integer and a float, a struct in C.
+    /// Goroutines in C can then be at the other end, without the GIL (gosched_python.h).
     ///
     /// >>> channel = gosched.Channel(1, format="hd")
     /// >>> channel.send((7, 0.5))
@@ -335,8 +335,8 @@ impl Channel {
         Channel::with_format(py, capacity, format.map(Format::new).transpose()?)
     }
 
-    /// Sends a value; waits until there is room or a receiver, at most timeout seconds.
-    /// TimeoutError; Closed: the channel is closed.
+    /// Sends a value; waits for room or a receiver, at most timeout seconds. TimeoutError: the time
+    /// is up. Closed: the channel is closed.
     #[pyo3(signature = (value, timeout=None))]
     fn send(&self, value: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<()> {
         if self.send_within(value, Timeout::after(timeout)?)? {
@@ -346,20 +346,20 @@ impl Channel {
         }
     }
 
-    /// Receives a value; waits for one, at most timeout seconds. TimeoutError; Closed: the channel is
-    /// closed and empty.
+    /// Receives a value; waits for one, at most timeout seconds. TimeoutError: the time is up.
+    /// Closed: the channel is closed and empty.
     #[pyo3(signature = (timeout=None))]
     fn recv(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
         self.recv_within(py, Timeout::after(timeout)?)?.ok_or_else(errors::timed_out)
     }
 
-    /// Sends a value if that needs no waiting. Whether it has. Closed: the channel is closed.
+    /// Sends a value if that needs no wait. Returns whether it did. Closed: the channel is closed.
     fn try_send(&self, value: &Bound<'_, PyAny>) -> PyResult<bool> {
         self.send_within(value, Timeout::Never)
     }
 
-    /// (True, a value) if there is one without waiting, else (False, None). Closed: the channel is closed
-    /// and empty.
+    /// Receives a value if that needs no wait: returns (True, value), else (False, None). Closed:
+    /// the channel is closed and empty.
     fn try_recv(&self, py: Python<'_>) -> PyResult<(bool, Py<PyAny>)> {
         Ok(match self.recv_within(py, Timeout::Never)? {
             Some(value) => (true, value),
@@ -367,8 +367,8 @@ impl Channel {
         })
     }
 
-    /// Closes it: no value can be sent any more; those that are in it can be received. Closed: it was closed
-    /// before.
+    /// Closes the channel: no value can be sent any more; values in it can still be received.
+    /// Closed: the channel was already closed.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let chan = self.chan() as usize;
         // SAFETY: the object keeps the channel.
@@ -383,25 +383,25 @@ impl Channel {
         self.is_closed.with(py, |c| *c)
     }
 
-    /// The letters of its C values, None if it carries objects.
+    /// The letters of the channel's C values; None if it carries objects.
     #[getter]
     fn format(&self) -> Option<&str> {
         self.text()
     }
 
-    /// How many values it can hold.
+    /// The number of values that the channel can hold.
     #[getter]
     fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// How many values are in it.
+    /// The number of values in the channel.
     fn __len__(&self) -> usize {
-        // SAFETY: never switches.
+        // SAFETY: the call never switches.
         unsafe { gs_chan_len(self.chan()) }
     }
 
-    /// A channel is true, be it empty or not.
+    /// A channel is true, whether empty or not.
     fn __bool__(&self) -> bool {
         true
     }
@@ -459,12 +459,13 @@ impl Channel {
     }
 }
 
-/// Does one of several operations: each case is ("recv", channel) or ("send", channel, value), or what
-/// recv_case() and send_case() give; None is never ready. Of those that can be done one is chosen at
-/// random; it waits until there is one, at most timeout seconds. Gives (index, value, ok): the value that
-/// was received, and whether there was one (False: the channel is closed and empty).
+/// Does one of several operations. A case is ("recv", channel) or ("send", channel, value), as from
+/// recv_case() and send_case(); None is never ready. Waits until a case can be done, at most
+/// timeout seconds; of several, one is chosen at random. Returns (index, value, ok): the value
+/// received, and whether there was one (False: the channel is closed and empty).
 ///
-/// TimeoutError: the time is up, which for a timeout of 0 is at once. Closed: a channel to send to is closed.
+/// TimeoutError: the time is up, which for a timeout of 0 is at once. Closed: a channel to send to
+/// is closed.
 #[pyfunction]
 #[pyo3(signature = (*cases, timeout=None))]
 pub fn select(
@@ -497,7 +498,7 @@ pub fn select(
             let elem = if let Kind::Struct(format) = &c.kind {
                 let item = value.map_or(Ok(Item::ZERO), |value| format.pack(&value))?;
                 items.reserve_exact(n - items.len());
-                // Within the vector, which grows no more than this once.
+                // Within the vector, which grows by no more than this.
                 let at = items.len();
                 items.push(item);
                 items[at].as_mut_ptr()
@@ -505,7 +506,7 @@ pub fn select(
                 if let Some(value) = value {
                     words[at] = c.word_of(&value)?;
                 }
-                // SAFETY: within the vector, which doesn't grow any more.
+                // SAFETY: within the vector, which no longer grows.
                 unsafe { words.as_mut_ptr().add(at) }.cast()
             };
             list.push(gs_case { ch: c.chan(), elem, op, result: 0 });
@@ -516,7 +517,7 @@ pub fn select(
     let parsed = parsed();
     let at = list.as_mut_ptr() as usize;
     let ended = match parsed {
-        // SAFETY: the objects keep the channels, this frame the rest.
+        // SAFETY: the objects keep the channels, and this frame the rest.
         Ok(()) => park::wait(py, timeout, |d| unsafe { gs_select(at as *mut gs_case, n, d) }),
         Err(e) => Err(e),
     };
@@ -524,7 +525,7 @@ pub fn select(
         Ok(Ended::With(i)) if *i >= 0 => Some(*i as usize),
         _ => None,
     };
-    // What was not sent is given back.
+    // Drops the values that were not sent.
     for (i, case) in list.iter().enumerate() {
         if case.op == GS_SEND
             && !(chosen == Some(i) && case.result == 0)
@@ -550,7 +551,7 @@ pub fn select(
     }
 }
 
-/// The channel of a case, and the value if that is to be sent.
+/// The channel of a case, and the value to send, if any.
 fn parse<'py>(
     case: &Bound<'py, PyAny>,
 ) -> PyResult<(Bound<'py, Channel>, Option<Bound<'py, PyAny>>)> {
@@ -586,17 +587,17 @@ unsafe extern "C" {
     fn gs_ticker_stop(c: *mut gs_chan) -> i32;
 }
 
-/// A channel on which the time (as time.monotonic()) is sent once, in `seconds`.
+/// Returns a channel to which the time (as time.monotonic()) is sent once, in `seconds`.
 #[pyfunction]
 pub fn after(py: Python<'_>, seconds: f64) -> PyResult<Channel> {
     let ns = nanoseconds(seconds)?;
     collect(py);
-    // SAFETY: without the GIL.
+    // SAFETY: called without the GIL.
     let chan = current::call(py, || unsafe { gs_after(ns) } as usize);
     Channel::of(chan as *mut gs_chan, 1, Kind::Time)
 }
 
-/// For gosched.ticker: a channel on which the time is sent every `seconds`.
+/// Returns a channel to which the time is sent every `seconds`. For gosched.ticker.
 #[pyfunction]
 pub fn _ticker(py: Python<'_>, seconds: f64) -> PyResult<Channel> {
     let ns = nanoseconds(seconds)?;
@@ -604,12 +605,12 @@ pub fn _ticker(py: Python<'_>, seconds: f64) -> PyResult<Channel> {
         return Err(errors::value("the interval of a ticker must be positive"));
     }
     collect(py);
-    // SAFETY: without the GIL.
+    // SAFETY: called without the GIL.
     let chan = current::call(py, || unsafe { gs_ticker_start(ns) } as usize);
     Channel::of(chan as *mut gs_chan, 1, Kind::Time)
 }
 
-/// For gosched.ticker: no more ticks.
+/// Stops the ticks of a channel. For gosched.ticker.
 #[pyfunction]
 pub fn _ticker_stop(py: Python<'_>, channel: &Channel) -> PyResult<()> {
     let chan = channel.chan() as usize;

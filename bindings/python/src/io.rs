@@ -1,4 +1,4 @@
-//! Waiting for files, and reading and writing what must not block.
+//! Waiting for files, and reading and writing files that don't block.
 
 use crate::errors;
 use crate::ffi::*;
@@ -20,8 +20,8 @@ use std::{io, ptr};
 const IN: i32 = libc::POLLIN as i32;
 const OUT: i32 = libc::POLLOUT as i32;
 
-/// A goroutine that waits for a file; on its stack. Those for one file make a ring-less double
-/// list.
+/// A goroutine that waits for a file; on the goroutine's stack. The waiters for one file form a
+/// doubly linked list.
 struct Waiting {
     who: *const Goroutine,
     is_dropped: AtomicBool,
@@ -29,10 +29,10 @@ struct Waiting {
     before: Cell<*const Waiting>,
 }
 
-/// For each file the first of its waiters, or null.
+/// The first waiter of each file, or null.
 static WAITING: Shared<Vec<*const Waiting>> = Shared::new(Vec::new());
 
-/// In the child of a fork: none of them waits there.
+/// Forgets the waiters, in the child of a fork: none of them waits there.
 pub fn forked(py: Python<'_>) {
     WAITING.with(py, Vec::clear);
 }
@@ -45,7 +45,7 @@ impl Waiting {
             }
             let first = std::mem::replace(&mut all[fd], self);
             self.next.set(first);
-            // SAFETY: in the list, so it waits still.
+            // SAFETY: a waiter in the list is still waiting.
             if let Some(first) = unsafe { first.as_ref() } {
                 first.before.set(self);
             }
@@ -54,7 +54,7 @@ impl Waiting {
 
     fn end(&self, py: Python<'_>, fd: usize) {
         WAITING.with(py, |all| {
-            // SAFETY: in the list, so they wait still.
+            // SAFETY: waiters in the list are still waiting.
             unsafe {
                 if let Some(next) = self.next.get().as_ref() {
                     next.before.set(self.before.get());
@@ -68,8 +68,8 @@ impl Waiting {
     }
 }
 
-/// Waits for a file with `f`; `cancel_fd` ends that. `is_look`: what `f` gives says only what the
-/// file is ready for.
+/// Waits for a file by `f`; `cancel_fd` can end the wait. `is_look`: `f` only returns the events
+/// for which the file is ready.
 fn wait_for(
     py: Python<'_>,
     fd: i32,
@@ -92,19 +92,19 @@ fn wait_for(
     let ended = park::wait_dropping(py, timeout, is_dropped, f);
     waiting.end(py, fd as usize);
     match ended {
-        // An event has ended the wait before the cancel did. The number may be another file's by
-        // now.
+        // An event has ended the wait before the cancel did. By now the number may be another
+        // file's.
         Ok(Ended::With(_)) if is_look && is_dropped() => Ok(Ended::Dropped),
         ended => ended,
     }
 }
 
-/// Waits for events of poll(2); gives those that there are, 0: the time is up.
+/// Waits for events of poll(2). Returns the events that have come; 0: the time is up.
 fn wait_events(py: Python<'_>, fd: i32, events: i32, timeout: Timeout) -> PyResult<i32> {
     if fd < 0 {
         return Err(errors::of_os(libc::EBADF));
     }
-    // SAFETY: without the GIL.
+    // SAFETY: called without the GIL.
     let ended = wait_for(py, fd, timeout, true, |d| unsafe { gs_poll_fd(fd, events, d) })?;
     match ended {
         Ended::With(e) if e == -libc::EPERM => Ok(events),
@@ -115,33 +115,34 @@ fn wait_events(py: Python<'_>, fd: i32, events: i32, timeout: Timeout) -> PyResu
     }
 }
 
-/// Waits until the file can be read, at most timeout seconds. Whether it can.
+/// Waits until the file can be read, at most timeout seconds. Returns whether it can.
 #[pyfunction]
 #[pyo3(signature = (fd, timeout=None))]
 pub fn wait_read(py: Python<'_>, fd: i32, timeout: Option<f64>) -> PyResult<bool> {
     Ok(wait_events(py, fd, IN, Timeout::after(timeout)?)? != 0)
 }
 
-/// Waits until the file can be written, at most timeout seconds. Whether it can.
+/// Waits until the file can be written, at most timeout seconds. Returns whether it can.
 #[pyfunction]
 #[pyo3(signature = (fd, timeout=None))]
 pub fn wait_write(py: Python<'_>, fd: i32, timeout: Option<f64>) -> PyResult<bool> {
     Ok(wait_events(py, fd, OUT, Timeout::after(timeout)?)? != 0)
 }
 
-/// Wakes all that wait for a file, which is about to be closed: they get OSError(EBADF). Whether there were any.
+/// Wakes all goroutines that wait for a file, which is about to be closed: they get OSError(EBADF).
+/// Returns whether there were any.
 #[pyfunction]
 pub fn cancel_fd(py: Python<'_>, fd: i32) -> bool {
     let Ok(fd) = usize::try_from(fd) else { return false };
     let mut found = false;
     loop {
-        // One after the other: the list may change meanwhile.
+        // One at a time: the list may change meanwhile.
         let who = WAITING.with(py, |all| {
             let mut at = all.get(fd).copied().unwrap_or(ptr::null());
-            // SAFETY: in the list, so they wait still.
+            // SAFETY: waiters in the list are still waiting.
             while let Some(waiting) = unsafe { at.as_ref() } {
                 if !waiting.is_dropped.swap(true, Ordering::Relaxed) {
-                    // SAFETY: a goroutine that waits keeps its object.
+                    // SAFETY: a waiting goroutine keeps its object alive.
                     return Some(unsafe { &*waiting.who }.handle(py));
                 }
                 at = waiting.next.get();
@@ -156,27 +157,27 @@ pub fn cancel_fd(py: Python<'_>, fd: i32) -> bool {
     }
 }
 
-/// Has the library know a socket that doesn't block, and that close() will close: waits for it then take a
-/// system call less each.
+/// Registers with the library a socket that doesn't block, and that close() will close: each wait
+/// for it then takes a system call less.
 #[pyfunction]
 pub fn adopt(py: Python<'_>, fd: i32) {
-    // SAFETY: without the GIL. What can't be adopted is waited for as before.
+    // SAFETY: called without the GIL. A socket that can't be adopted is waited for as before.
     current::call(py, || unsafe { gs_adopt(fd) });
 }
 
-/// Closes a file. All that wait for it get OSError(EBADF).
+/// Closes a file. All goroutines that wait for it get OSError(EBADF).
 #[pyfunction]
 pub fn close(py: Python<'_>, fd: i32) -> PyResult<()> {
     cancel_fd(py, fd);
-    // SAFETY: without the GIL.
+    // SAFETY: called without the GIL.
     match current::call(py, || unsafe { gs_close(fd) }) {
         0 => Ok(()),
         e => Err(errors::of_os(-e)),
     }
 }
 
-/// poll(2) for pairs of a file and events: the pairs of files and events that there are, at most timeout
-/// seconds later.
+/// poll(2) for pairs of a file and events. Waits at most timeout seconds, and returns the pairs of
+/// a file and the events that have come.
 #[pyfunction]
 #[pyo3(signature = (list, timeout=None))]
 pub fn wait_fds<'py>(
@@ -196,7 +197,7 @@ pub fn wait_fds<'py>(
         match fds[..] {
             [] => {
                 let deadline_only = park::wait(py, timeout, |d| {
-                    // SAFETY: without the GIL.
+                    // SAFETY: called without the GIL.
                     match unsafe { gs_sleep_until(d) } {
                         0 => -libc::ETIMEDOUT,
                         e => e,
@@ -214,18 +215,18 @@ pub fn wait_fds<'py>(
     PyList::new(py, found.collect::<Vec<_>>())
 }
 
-/// A file that is closed when it goes.
+/// A file that is closed when this is dropped.
 struct Owned(i32);
 
 impl Drop for Owned {
     fn drop(&mut self) {
-        // SAFETY: it is ours; epoll's files close at once.
+        // SAFETY: the file is ours; closing an epoll file takes no time.
         unsafe { libc::close(self.0) };
     }
 }
 
-/// poll(2) that doesn't wait: how many of the files have events. A signal interrupts even that, and
-/// has its handler called.
+/// poll(2) that doesn't wait: returns the number of files with events. A signal interrupts even
+/// this call, and has its handler called.
 fn look_at(py: Python<'_>, fds: &mut [libc::pollfd]) -> PyResult<i32> {
     loop {
         // SAFETY: the array has as many entries as the call says.
@@ -240,7 +241,7 @@ fn look_at(py: Python<'_>, fds: &mut [libc::pollfd]) -> PyResult<i32> {
     }
 }
 
-/// Waits for several files by a single epoll file that stands for all of them.
+/// Waits for several files through one epoll file that stands for all of them.
 fn wait_many(py: Python<'_>, fds: &mut [libc::pollfd], timeout: Timeout) -> PyResult<()> {
     // SAFETY: plain system calls.
     let set = Owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) });
@@ -250,8 +251,8 @@ fn wait_many(py: Python<'_>, fds: &mut [libc::pollfd], timeout: Timeout) -> PyRe
     for f in fds.iter().filter(|f| f.fd >= 0) {
         let all = fds.iter().filter(|g| g.fd == f.fd).fold(0, |all, g| all | g.events);
         let mut event = libc::epoll_event { events: all as u16 as u32, u64: f.fd as u64 };
-        // SAFETY: as above. A file that is there twice is in the set already; those that can't be
-        // waited for are ready, and poll has said so.
+        // SAFETY: as above. A file that is listed twice is already in the set; files that epoll
+        // refuses are always ready, as poll has reported.
         unsafe { libc::epoll_ctl(set.0, libc::EPOLL_CTL_ADD, f.fd, &raw mut event) };
     }
     loop {
@@ -262,7 +263,7 @@ fn wait_many(py: Python<'_>, fds: &mut [libc::pollfd], timeout: Timeout) -> PyRe
     }
 }
 
-/// What a system call gave: a number, or that it would have blocked.
+/// The result of a system call: a number, or `None` if it would have blocked.
 fn result_of(py: Python<'_>, n: isize) -> PyResult<Option<usize>> {
     if n >= 0 {
         park::checkpoint(py);
@@ -303,7 +304,7 @@ fn retry(
     }
 }
 
-/// A bytes object whose size is not known yet.
+/// A bytes object whose size is not yet known.
 struct Bytes(*mut py_ffi::PyObject);
 
 impl Bytes {
@@ -311,25 +312,25 @@ impl Bytes {
         if n < 0 {
             return Err(errors::value("negative buffersize in recv"));
         }
-        // SAFETY: a new reference or null with an error.
+        // SAFETY: returns a new reference, or null with an error.
         let bytes = unsafe { py_ffi::PyBytes_FromStringAndSize(ptr::null(), n) };
         if bytes.is_null() { Err(PyErr::fetch(py)) } else { Ok(Bytes(bytes)) }
     }
 
     fn at(&self) -> *mut c_void {
-        // SAFETY: a bytes object.
+        // SAFETY: the object is a bytes object.
         unsafe { py_ffi::PyBytes_AsString(self.0).cast() }
     }
 
     fn of_size(mut self, py: Python<'_>, size: usize) -> PyResult<Py<PyAny>> {
-        // SAFETY: only this function knows the object; an error has taken it away.
+        // SAFETY: only this function knows the object; after an error it is gone.
         unsafe {
             let room = py_ffi::PyBytes_Size(self.0) as usize;
             if room != size && _PyBytes_Resize(&raw mut self.0, size as isize) != 0 {
                 return Err(PyErr::fetch(py));
             }
             if size > room {
-                // With MSG_TRUNC: the size of the datagram, of which no more than that was
+                // With MSG_TRUNC `size` is that of the datagram, of which only `room` bytes were
                 // received.
                 self.at().cast::<u8>().add(room).write_bytes(0, size - room);
             }
@@ -345,8 +346,8 @@ impl Drop for Bytes {
     }
 }
 
-/// For each file whether the last `recv` gave less than there was room for: then the next one waits
-/// at once, and asks the library, which knows whether anything has come since.
+/// For each file, whether the last `recv` got less than it had room for. Then the next `recv` waits
+/// at once, and leaves it to the library to know whether data has come since.
 static SHORT: Shared<Vec<bool>> = Shared::new(Vec::new());
 
 fn was_short(py: Python<'_>, fd: i32) -> bool {
@@ -390,7 +391,7 @@ fn recv_to(
         }
     }
     let at = at as usize;
-    // SAFETY: the buffer has room for as many bytes as the call says; without the GIL.
+    // SAFETY: the buffer has room for as many bytes as the call says; called without the GIL.
     let got = wait_for(py, fd, timeout, false, |d| unsafe {
         gs_recv(fd, at as *mut c_void, n, flags, d) as i32
     })?;
@@ -415,7 +416,7 @@ pub fn recv(
     flags: i32,
     timeout: Option<f64>,
 ) -> PyResult<Py<PyAny>> {
-    // What a wait gives is an int.
+    // The result of a wait is an int.
     let n = n.min(i32::MAX as isize);
     let bytes = Bytes::new(py, n)?;
     let got = recv_to(py, fd, bytes.at(), n as usize, flags, timeout)?;
@@ -433,7 +434,7 @@ pub fn read(py: Python<'_>, fd: i32, n: isize, timeout: Option<f64>) -> PyResult
     bytes.of_size(py, got)
 }
 
-/// The bytes of an object. They stay while the buffer does.
+/// The address and number of an object's bytes. They stay as long as the buffer does.
 fn bytes_of(buffer: &PyBuffer<u8>, writable: bool) -> PyResult<(usize, usize)> {
     if !buffer.is_c_contiguous() {
         return Err(PyBufferError::new_err("the buffer must be contiguous"));
@@ -444,14 +445,14 @@ fn bytes_of(buffer: &PyBuffer<u8>, writable: bool) -> PyResult<(usize, usize)> {
     Ok((buffer.buf_ptr() as usize, buffer.len_bytes()))
 }
 
-/// A buffer of bytes of whatever format.
+/// A buffer of an object's bytes, whatever its format.
 fn buffer_of(object: &Bound<'_, PyAny>) -> PyResult<PyBuffer<u8>> {
     match PyBuffer::get(object) {
         Ok(buffer) => Ok(buffer),
-        // Of another format, such as array.array's: as bytes.
+        // A buffer of another format, such as array.array's, is viewed as bytes.
         Err(e) => {
             let py = object.py();
-            // SAFETY: a new reference or an error.
+            // SAFETY: returns a new reference or an error.
             let view = unsafe {
                 let view = py_ffi::PyMemoryView_FromObject(object.as_ptr());
                 if view.is_null() {
@@ -472,7 +473,7 @@ fn buffer_of(object: &Bound<'_, PyAny>) -> PyResult<PyBuffer<u8>> {
     }
 }
 
-/// recv(2) into a writable buffer; gives how many bytes.
+/// recv(2) into a writable buffer; returns the number of bytes.
 #[pyfunction]
 #[pyo3(signature = (fd, buffer, flags=0, timeout=None))]
 pub fn recv_into(
@@ -483,31 +484,31 @@ pub fn recv_into(
 ) -> PyResult<usize> {
     let py = buffer.py();
     let Ok(bytes) = buffer_of(buffer).and_then(|b| Ok((bytes_of(&b, true)?, b))) else {
-        // As CPython's socket.
+        // The error of CPython's socket.
         return Err(PyTypeError::new_err(format!(
             "recv_into() argument 1 must be read-write bytes-like object, not {}",
             buffer.get_type().name()?
         )));
     };
-    // The buffer stays meanwhile.
+    // The buffer stays during the call.
     let ((at, n), _buffer) = bytes;
     recv_to(py, fd, at as *mut c_void, n.min(i32::MAX as usize), flags, timeout)
 }
 
-/// send(2); gives how many bytes were sent.
+/// send(2); returns the number of bytes sent.
 #[pyfunction]
 #[pyo3(signature = (fd, data, flags=0, timeout=None))]
 pub fn send(fd: i32, data: &Bound<'_, PyAny>, flags: i32, timeout: Option<f64>) -> PyResult<usize> {
     let py = data.py();
     let buffer = buffer_of(data)?;
     let (at, n) = bytes_of(&buffer, false)?;
-    // SAFETY: the buffer stays meanwhile.
+    // SAFETY: the buffer stays during the call.
     retry(py, fd, OUT, timeout, || unsafe {
         libc::send(fd, at as *const c_void, n, flags | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
     })
 }
 
-/// Sends all of it, within timeout seconds.
+/// Sends all of the data, within timeout seconds.
 #[pyfunction]
 #[pyo3(signature = (fd, data, flags=0, timeout=None))]
 pub fn sendall(fd: i32, data: &Bound<'_, PyAny>, flags: i32, timeout: Option<f64>) -> PyResult<()> {
@@ -521,11 +522,11 @@ pub fn sendall(fd: i32, data: &Bound<'_, PyAny>, flags: i32, timeout: Option<f64
     loop {
         let left = timeout.map(|t| match t {
             t if t <= 0.0 => t,
-            // SAFETY: no preconditions. What is left of the time is more than nothing: the wait
-            // says so.
+            // SAFETY: no preconditions. The wait says that some time is left, so the rest is above
+            // 0.
             t => (t - (unsafe { gs_now() } - began) as f64 / 1e9).max(1e-9),
         });
-        // SAFETY: the rest of the buffer, which stays meanwhile.
+        // SAFETY: the rest of the buffer, which stays during the call.
         sent += retry(py, fd, OUT, left, || unsafe {
             libc::send(fd, (at + sent) as *const c_void, n - sent, flags)
         })?;
@@ -535,23 +536,23 @@ pub fn sendall(fd: i32, data: &Bound<'_, PyAny>, flags: i32, timeout: Option<f64
     }
 }
 
-/// write(2) to a file that doesn't block; gives how many bytes were written.
+/// write(2) to a file that doesn't block; returns the number of bytes written.
 #[pyfunction]
 #[pyo3(signature = (fd, data, timeout=None))]
 pub fn write(fd: i32, data: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<usize> {
     let py = data.py();
     let buffer = buffer_of(data)?;
     let (at, n) = bytes_of(&buffer, false)?;
-    // SAFETY: the buffer stays meanwhile.
+    // SAFETY: the buffer stays during the call.
     retry(py, fd, OUT, timeout, || unsafe { libc::write(fd, at as *const c_void, n) })
 }
 
-/// accept(2): a new socket, which doesn't block and is closed by exec.
+/// accept(2): returns a new socket, which doesn't block and is closed by exec.
 #[pyfunction]
 #[pyo3(signature = (fd, timeout=None))]
 pub fn accept(py: Python<'_>, fd: i32, timeout: Option<f64>) -> PyResult<i32> {
     let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    // SAFETY: no address is wanted.
+    // SAFETY: no address is asked for.
     let n = retry(py, fd, IN, timeout, || unsafe {
         libc::accept4(fd, ptr::null_mut(), ptr::null_mut(), flags) as isize
     })?;
