@@ -12,7 +12,7 @@ use crate::sched::run::order::{
 };
 use crate::sched::run::owner::{acquire_p, release_p};
 use crate::sched::run::post::Woken;
-use crate::sched::run::preempted::{self, WAKE_UP, computes_from_now};
+use crate::sched::run::preempted::{WAKE_UP, computes_from_now};
 use crate::sched::run::steal::{from_global, steal_from, work_anywhere, work_for_thieves};
 use crate::sched::run::{ready, requests, start};
 use crate::sched::take::events::{Heir, take_p};
