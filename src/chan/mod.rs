@@ -30,7 +30,7 @@ pub struct Chan {
     receivers: WaitingLine,
     senders: WaitingLine,
     /// The timer that sends on the channel, or null. Only rooms above use it.
-    pub timer: Cell<*const ()>,
+    pub(super) timer: Cell<*const ()>,
 }
 
 /// All waiting senders, or all waiting receivers. Used with the channel's lock held.

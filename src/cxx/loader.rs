@@ -18,13 +18,13 @@ const DT_GNU_HASH: i64 = 0x6fff_fef5;
 
 /// A function that a loaded object defines, and the object's thread-local storage.
 pub struct Definition {
-    pub function: *mut c_void,
+    pub(super) function: *mut c_void,
     /// The object's number among those with thread-local storage; 0: it has none.
-    pub tls_module: usize,
+    pub(super) tls_module: usize,
     /// The address of the object's block on the calling thread; 0: the thread has none yet.
-    pub tls_block: usize,
+    pub(super) tls_block: usize,
     /// The size of a block in bytes.
-    pub tls_size: usize,
+    pub(super) tls_size: usize,
 }
 
 /// Calls `f` with each function of this name that a loaded object exports, even if another object's

@@ -351,21 +351,21 @@ pub fn find_copies() -> Option<(usize, Vec<CopyPlace>)> {
 pub struct ThreadCopies {
     /// The generation in which the thread has used no copy. [`NEVER`]: the thread has used a copy,
     /// or may use a copy without getting another generation.
-    pub without: Cell<usize>,
+    without: Cell<usize>,
     /// The generation in which a switch has no exception to take along while `probed` has the bits
     /// `bits`. [`NEVER`]: more must be checked.
-    pub generation: Cell<usize>,
-    pub probed: Cell<*const Globals>,
-    pub bits: Cell<usize>,
+    generation: Cell<usize>,
+    probed: Cell<*const Globals>,
+    bits: Cell<usize>,
     /// The generation for which `places` holds.
-    pub known: Cell<usize>,
-    pub places: UnsafeCell<Vec<CopyPlace>>,
+    known: Cell<usize>,
+    places: UnsafeCell<Vec<CopyPlace>>,
     /// The thread's own exceptions from before its first goroutine: `gs_run` may be called in a
     /// catch block.
-    pub own: UnsafeCell<Saved>,
+    own: UnsafeCell<Saved>,
     /// The record of the goroutine that has just been left, whose exceptions g0 must save. Null:
     /// none.
-    pub unsaved: Cell<*const Unsaved>,
+    pub(super) unsaved: Cell<*const Unsaved>,
 }
 
 impl ThreadCopies {
@@ -519,9 +519,9 @@ impl ThreadCopies {
 
 /// The exceptions that a goroutine takes along, by copy.
 pub struct Saved {
-    pub count: usize,
-    pub few: [MaybeUninit<(Get, Globals)>; Saved::FEW],
-    pub more: Vec<(Get, Globals)>,
+    pub(super) count: usize,
+    few: [MaybeUninit<(Get, Globals)>; Saved::FEW],
+    more: Vec<(Get, Globals)>,
 }
 
 impl Saved {
@@ -553,8 +553,8 @@ impl Saved {
 /// The exceptions of a goroutine that is left while the M doesn't know all copies. The thread's g0
 /// finds and saves them; the goroutine, which may be resumed before that, waits for g0.
 pub struct Unsaved {
-    pub is_saved: AtomicU32,
-    pub saved: UnsafeCell<Saved>,
+    pub(super) is_saved: AtomicU32,
+    pub(super) saved: UnsafeCell<Saved>,
 }
 
 impl Unsaved {

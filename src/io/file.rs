@@ -93,7 +93,7 @@ pub struct File {
     /// its waiter out of the list, and may close its bell, only with the lock.
     lock: LongLock,
     /// The number's kind, and how calls on it behave.
-    pub known: Known,
+    pub(super) known: Known,
     /// Where the file comes from: one of [`origin`].
     origin: AtomicU8,
     /// One of [`shortness`].

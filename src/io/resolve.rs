@@ -32,8 +32,8 @@ pub fn forget_helpers() {
 
 /// getaddrinfo's code, with a negative errno value for `EAI_SYSTEM`, and its list.
 pub struct Answer {
-    pub code: i32,
-    pub error: i32,
+    code: i32,
+    error: i32,
     pub list: *mut Info,
 }
 

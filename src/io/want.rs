@@ -21,22 +21,22 @@ pub type EventCounts = [u32; 2];
 /// The condition for which an operation waits.
 #[derive(Clone, Copy)]
 pub struct Want {
-    pub side: Side,
-    pub class: EventClass,
+    pub(super) side: Side,
+    class: EventClass,
     /// `side` and `class` as poll's events.
-    pub events: i16,
+    pub(super) events: i16,
     /// For a read from a stream: the room in the buffer. A shorter result means that nothing may be
     /// left in the stream. 0: unknown.
-    pub room: usize,
+    pub(super) room: usize,
     /// 0: the waiter is a taker. All takers of a side are after the same data or room, so an event
     /// wakes only one: if it finds nothing, the others would find nothing either. Not 0: the waiter
     /// is a watcher, which tries again after each of these epoll events, whatever the other waiters
     /// do.
-    pub epoll_events: u32,
+    epoll_events: u32,
     /// Result of a waiting call once the file is shut down for reading (shutdown(2)) and nothing is
     /// left in it. (A system call that doesn't wait still returns `-EAGAIN` on datagram sockets and
     /// listening Unix sockets.) None: the shutdown doesn't end the call.
-    pub when_shut: Option<isize>,
+    pub(super) when_shut: Option<isize>,
 }
 
 impl Want {

@@ -34,19 +34,19 @@ fn cpus_described(description: &str) -> Option<usize> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NumaNode {
     /// The operating system's number of the node.
-    pub os_index: usize,
+    pub(super) os_index: usize,
     /// The node's CPUs that the process may use, ascending.
-    pub cpus: Vec<usize>,
+    pub(super) cpus: Vec<usize>,
 }
 
 /// The part of the machine that this process may use.
 #[derive(Clone, Debug)]
 pub struct Topology {
-    pub nodes: Vec<NumaNode>,
+    pub(super) nodes: Vec<NumaNode>,
     /// `distances[a][b]`, in the operating system's scale: 10 is local.
-    pub distances: Vec<Vec<u64>>,
+    pub(super) distances: Vec<Vec<u64>>,
     /// Not synthetic: threads and memory can be bound to the nodes.
-    pub is_real: bool,
+    pub(super) is_real: bool,
 }
 
 impl Topology {

@@ -24,7 +24,7 @@ use core::sync::atomic::{AtomicI64, Ordering};
 pub struct Aside {
     pub tasks: Fifo,
     /// The time at which sysmon next lets tasks try again, in ns.
-    pub next_try: AtomicI64,
+    next_try: AtomicI64,
 }
 
 impl Aside {

@@ -20,28 +20,28 @@ pub const LARGEST: usize = crate::sched::prim::limits::PROCS;
 
 /// A worker group: goroutines that all begin on the same few threads.
 pub struct Group {
-    pub places: Vec<Place>,
+    places: Vec<Place>,
     /// How many of the first places are for threads that call `gs_run`.
-    pub runners: usize,
+    runners: usize,
     /// The number of the members' runtime; 0: none yet.
-    pub runtime: AtomicU32,
+    runtime: AtomicU32,
     /// Goroutines that were spawned and have not ended.
-    pub alive: AtomicUsize,
+    alive: AtomicUsize,
     /// Goroutines that wait for a thread to call `gs_run`, because they can begin on no other.
-    pub waiting: Fifo,
+    waiting: Fifo,
     /// Whether `gs_workers_free` was called.
-    pub freed: AtomicBool,
+    freed: AtomicBool,
 }
 
 /// A place for one of the group's threads.
 pub struct Place {
     /// The M that has the place; null if the place is free. Changed with `ALL`'s lock held.
-    pub member: AtomicPtr<M>,
+    member: AtomicPtr<M>,
     /// The member's next place, in another group, or null. Changed with `ALL`'s lock held. Stays as
     /// it is when the group is freed, because the member may be reading it.
-    pub next: AtomicPtr<Place>,
+    next: AtomicPtr<Place>,
     /// The group that has the place.
-    pub group: AtomicPtr<Group>,
+    group: AtomicPtr<Group>,
 }
 
 impl Place {

@@ -124,8 +124,8 @@ fn switch_in_exception(left: Left, next: Option<Task>, here: &mut Place) -> MRef
 
 /// The context that is left: its M, and the commit that the next context must call first.
 pub struct Left {
-    pub m: MRef,
-    pub commit: Option<Commit>,
+    pub(super) m: MRef,
+    pub(super) commit: Option<Commit>,
     pub arg: usize,
 }
 

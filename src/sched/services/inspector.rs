@@ -52,26 +52,26 @@ const STRAYS: usize = 4;
 
 pub struct Inspector {
     /// A thread has asked before the inspector's thread was there.
-    pub needed: AtomicBool,
+    needed: AtomicBool,
     /// Held by a thread that asks, for `PATIENCE` at most.
-    pub asking: LongLock,
+    asking: LongLock,
     /// The question: the kernel's number of a thread; 0: none. The inspector takes it.
-    pub thread: AtomicI32,
+    thread: AtomicI32,
     /// The thread of the last question until its answer is used; then 0. Changed with `asking`
     /// held.
     asked: AtomicI32,
     /// The answer to the last question. Written before it: `answered_at`, the time of the answer in
     /// ns, and `ran`, the thread's CPU time in ns just before the inspector looked.
-    pub answer: AtomicU32,
-    pub answered_at: AtomicI64,
-    pub ran: AtomicI64,
+    answer: AtomicU32,
+    answered_at: AtomicI64,
+    ran: AtomicI64,
     /// A thread has stopped waiting for the answer: the inspector wakes sysmon, which asks again.
-    pub is_late: AtomicBool,
+    is_late: AtomicBool,
     /// M's whose threads are to get the preemption signal unless they are blocked.
     strays: [AtomicPtr<M>; STRAYS],
     /// Set when no thread asks any more.
-    pub ends: AtomicBool,
-    pub service: Service,
+    ends: AtomicBool,
+    service: Service,
 }
 
 impl Inspector {

@@ -18,22 +18,22 @@ use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 pub struct Workers {
     pub lock: SpinLock,
     /// The threads that sleep for want of a job. Changed with the lock held.
-    pub asleep: AtomicUsize,
+    asleep: AtomicUsize,
     /// The threads that are being started, or have been started and not left. Changed with the lock
     /// held.
-    pub count: AtomicUsize,
+    count: AtomicUsize,
     /// The number of sleepers that may wake.
-    pub permits: AtomicU32,
+    permits: AtomicU32,
 
     // The fields below are used with the lock held.
     /// Jobs that wait for a thread, the oldest first.
-    pub first: Cell<*const Job>,
-    pub last: Cell<*const Job>,
+    first: Cell<*const Job>,
+    last: Cell<*const Job>,
     /// The number of jobs that wait or are under way.
-    pub jobs: Cell<usize>,
+    jobs: Cell<usize>,
     /// The number of sleeping threads that must leave.
-    pub surplus: Cell<usize>,
-    pub stopping: Cell<bool>,
+    surplus: Cell<usize>,
+    stopping: Cell<bool>,
     /// Threads that have left and must be joined. Has room for all threads.
     left: UnsafeCell<Vec<Thread>>,
 }
@@ -44,10 +44,10 @@ unsafe impl Sync for Workers {}
 
 /// A call, on the stack of the goroutine that waits for it.
 pub struct Job {
-    pub next: Cell<*const Job>,
-    pub waiter: Cell<*const Waiter>,
+    next: Cell<*const Job>,
+    waiter: Cell<*const Waiter>,
     /// Makes the call.
-    pub run: unsafe fn(*const Job),
+    run: unsafe fn(*const Job),
 }
 
 impl Workers {

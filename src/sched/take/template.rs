@@ -21,13 +21,13 @@ pub struct Template {
     pub gate: Gate,
     /// Whether sysmon must start the thread: a goroutine is to wait in the handler, and can't
     /// before.
-    pub needed: AtomicBool,
+    needed: AtomicBool,
     /// When the spare M that is not in its pool yet was asked for, in ns; 0: none is wanted.
-    pub since: AtomicI64,
+    since: AtomicI64,
     /// The node for which the template thread must make that M; [`NONE`]: the thread has nothing to
     /// make, or has begun.
-    pub node: AtomicUsize,
-    pub service: Service,
+    node: AtomicUsize,
+    service: Service,
 }
 
 /// `Template::node`: the template thread has no M to make.

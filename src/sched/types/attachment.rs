@@ -19,7 +19,7 @@ pub struct Attachment {
     /// The goroutine's flags, as the caller has chosen them.
     pub chosen: u32,
     /// The lowest address and the size of the thread's own stack.
-    pub bounds: (usize, usize),
+    bounds: (usize, usize),
 }
 
 impl Attachment {

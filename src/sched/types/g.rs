@@ -110,7 +110,7 @@ pub struct G {
     /// The saved context. For the owner; for other threads a hint.
     pub context: AtomicUsize,
     /// The link of the queue that the goroutine is in.
-    pub run_link: Cell<usize>,
+    pub(super) run_link: Cell<usize>,
     /// Bits of [`flags`]. Also read by threads that want to preempt the goroutine or have stopped
     /// the world: `preempted::runs_preemptible`, `registers::shown`.
     pub flags: RelaxedCell<u32>,

@@ -95,10 +95,10 @@ pub struct M {
     /// The `gs_blocking` under way on g0, or null. A thread that has stopped the world only reads
     /// whether this is null, because the call may return meanwhile.
     pub blocking: RelaxedCell<*mut BlockingCall>,
-    pub rng: Cell<u64>,
+    rng: Cell<u64>,
 
     /// The futex word on which the thread sleeps. 1: notified.
-    pub note: AtomicU32,
+    note: AtomicU32,
     /// The bell that ends the M's sleep. None: the M sleeps on `note`.
     bell: AtomicBell,
     /// These come with a notification: a P (null: none), a task (`None`: none), and whether the M
@@ -149,7 +149,7 @@ pub struct M {
     /// Whether the M's goroutine waits inside without a P: in an announced call
     /// (`park::WaitsInside`), or until the world goes on, before it forks.
     pub waits_inside: AtomicBool,
-    pub id: u32,
+    id: u32,
     /// The node to whose pool the M belongs. Only the M changes this. A thread that doesn't find
     /// the M in that pool tries again, or relies on the M to check for work once the M has entered
     /// a pool.

@@ -55,7 +55,7 @@ pub struct Node {
     pub preempted: Fifo,
     /// The node's CPUs that the process may use. Threads are bound to these CPUs unless the
     /// topology is synthetic.
-    pub cpus: CpuSet,
+    pub(super) cpus: CpuSet,
     /// The node's number in the system; `None`: the node has no memory that can be asked for.
     pub memory: Option<usize>,
     /// The other nodes, nearest first.

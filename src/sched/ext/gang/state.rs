@@ -10,16 +10,16 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering
 /// gang.
 pub struct Gang {
     /// Members that are ready to run.
-    pub ready: Fifo,
+    pub(super) ready: Fifo,
     /// The creator's reference, and one for each member that has not ended.
-    pub refs: AtomicU32,
-    pub members: AtomicU32,
+    pub(super) refs: AtomicU32,
+    pub(super) members: AtomicU32,
     /// P's that run a member in the gang's turn.
-    pub running: AtomicU32,
+    pub(super) running: AtomicU32,
     /// P's that wait for a member to become ready.
-    pub lingering: AtomicU32,
+    pub(super) lingering: AtomicU32,
     /// P's on which it is the gang's turn.
-    pub columns: AtomicU32,
+    pub(super) columns: AtomicU32,
     // Guarded by the lock of the list that the gang is in: the runtime's list, or that of free
     // gangs.
     next: AtomicPtr<Gang>,
@@ -27,9 +27,9 @@ pub struct Gang {
     previous: AtomicPtr<Gang>,
     listed: AtomicBool,
     /// The number of the members' runtime.
-    pub runtime: AtomicU32,
+    pub(super) runtime: AtomicU32,
     /// The node where the gang had its last turn.
-    pub node: AtomicUsize,
+    pub(super) node: AtomicUsize,
 }
 
 impl Gang {
@@ -93,13 +93,13 @@ impl Gang {
 pub struct Column {
     /// The gang whose turn it is on this P; null: no gang's. Changed with the lock of [`Gangs`]
     /// held.
-    pub turn: AtomicPtr<Gang>,
+    pub(super) turn: AtomicPtr<Gang>,
     /// Whether another goroutine runs in the gang's turn, and gives way when a member is ready.
-    pub filling: AtomicBool,
+    pub(super) filling: AtomicBool,
     /// Whether sysmon must interrupt the goroutine that runs here.
-    pub called: AtomicBool,
+    pub(super) called: AtomicBool,
     /// The gang whose member runs here, in its turn. Changed by the P's owner.
-    pub member: AtomicPtr<Gang>,
+    pub(super) member: AtomicPtr<Gang>,
 }
 
 impl Column {
@@ -130,21 +130,21 @@ impl Column {
 /// The gangs of a runtime that have members, and the state of their turns.
 pub struct Gangs {
     /// Members in the queues of all gangs.
-    pub ready: AtomicUsize,
-    pub count: AtomicUsize,
-    pub matrix: Locked<Matrix>,
+    pub(super) ready: AtomicUsize,
+    pub(super) count: AtomicUsize,
+    pub(super) matrix: Locked<Matrix>,
 }
 
 pub struct Matrix {
     /// The gangs in the order of their turns.
-    pub first: Option<&'static Gang>,
-    pub last: Option<&'static Gang>,
+    first: Option<&'static Gang>,
+    last: Option<&'static Gang>,
     /// The end of the row under way, in ns; `None`: that isn't a gangs' row.
-    pub ends: Option<i64>,
+    pub(super) ends: Option<i64>,
     /// The beginning of the row of all other goroutines, in ns, and how many decisions the P's had
     /// made by then.
-    pub others_since: i64,
-    pub ticks: u32,
+    pub(super) others_since: i64,
+    pub(super) ticks: u32,
 }
 
 impl Matrix {

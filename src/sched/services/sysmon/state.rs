@@ -8,9 +8,9 @@ use core::sync::atomic::{AtomicI64, Ordering, fence};
 
 /// The part of sysmon that other threads use.
 pub struct Sysmon {
-    pub service: Service,
+    pub(super) service: Service,
     /// The end of sysmon's deep sleep, in ns; 0: sysmon doesn't sleep deeply.
-    pub deep_until: AtomicI64,
+    pub(super) deep_until: AtomicI64,
     /// The latest start of sysmon's next check, in ns; `i64::MAX`: not known.
     next_check: AtomicI64,
 }

@@ -54,21 +54,21 @@ impl Instance {
 pub struct Poll {
     pub instance: Instance,
     /// The number of goroutines that wait for files of this instance.
-    pub waiting: AtomicU32,
+    pub(super) waiting: AtomicU32,
     /// Whether an M that ran the P sleeps in the instance, or is about to.
-    pub attended: AtomicBool,
+    pub(super) attended: AtomicBool,
     /// Whether the next event ends the sleep of the node's watcher, which then clears this.
     pub armed: AtomicBool,
     /// The tick of the owner's last poll.
-    pub polled_at: Cell<u32>,
+    pub(super) polled_at: Cell<u32>,
     /// The number of decisions from the owner's last poll to its next.
-    pub ticks: Cell<u32>,
+    pub(super) ticks: Cell<u32>,
     /// When an M last polled, in ns.
-    pub last_poll: AtomicI64,
+    pub(super) last_poll: AtomicI64,
     /// Whether a goroutine has written to a file since the P's owner last polled other P's.
     pub wrote: Cell<bool>,
     /// The number of opportunities to poll other P's since the owner last found something there.
-    pub in_vain: Cell<u32>,
+    pub(super) in_vain: Cell<u32>,
 }
 
 impl Poll {

@@ -14,33 +14,33 @@ use core::sync::atomic::{
 
 /// A timer of the rooms above, with the function that it calls when it fires.
 pub struct Timer {
-    pub lock: SpinLock,
+    pub(super) lock: SpinLock,
     /// The number of the start under way; odd while the timer is to fire.
     pub number: AtomicU64,
     /// References: the user's; one for each entry in a heap; one for each counted call, as long as
     /// there are references to its goroutine; one for each caller that waits in `stop_and_wait`.
-    pub refs: AtomicU32,
+    pub(super) refs: AtomicU32,
     /// The P whose heap has the entry of the start under way. `home` and `period` are used with the
     /// lock held.
-    pub home: Cell<u16>,
+    pub(super) home: Cell<u16>,
     /// The period in ns; 0: fires once.
-    pub period: Cell<i64>,
+    pub(super) period: Cell<i64>,
     /// When the timer is to fire, in ns. Its entry comes out of the heap at `entry_when` at the
     /// latest, and goes in again if that is too early. `when`, `entry_when` and `entered_in` are
     /// used with the lock held.
-    pub when: Cell<i64>,
-    pub entry_when: Cell<i64>,
+    pub(super) when: Cell<i64>,
+    pub(super) entry_when: Cell<i64>,
     /// The number of the runtime whose heap has the entry.
-    pub entered_in: Cell<u32>,
+    pub(super) entered_in: Cell<u32>,
     /// The number of calls of the function that are decided and have not returned. `runs`,
     /// `runs_in` and `waiters` are used with the lock held.
-    pub runs: Cell<u32>,
+    pub(super) runs: Cell<u32>,
     /// The number of the runtime that makes the calls in `runs`. The child of a fork makes none of
     /// them.
-    pub runs_in: Cell<u32>,
+    pub(super) runs_in: Cell<u32>,
     /// Goroutines and threads that wait until `runs` is 0.
-    pub waiters: UnsafeCell<WaitQueue>,
-    pub fire: Fire,
+    pub(super) waiters: UnsafeCell<WaitQueue>,
+    pub(super) fire: Fire,
     /// For `fire`.
     pub data: [usize; 2],
 }
@@ -111,11 +111,11 @@ impl Target {
 #[derive(Clone, Copy)]
 pub struct Entry {
     /// When the entry is due, in ns on CLOCK_MONOTONIC; at most [`LATEST`].
-    pub when: i64,
+    pub(super) when: i64,
     /// The number of the target. The entry is dead once the target has another number.
     pub number: u64,
     /// A timer, to which the entry has a reference, or a goroutine's parker.
-    pub target: Target,
+    pub(super) target: Target,
 }
 
 impl Entry {
@@ -141,17 +141,17 @@ impl Entry {
 pub struct Timers {
     heap: Locked<Vec<Entry>>,
     /// When the first entry is due, in ns; `i64::MAX`: there is none.
-    pub next: AtomicI64,
+    next: AtomicI64,
     /// The number of dead entries, whose target has moved on. Below 0 for a moment if an entry is
     /// taken out before its death is counted.
     pub dead: AtomicI32,
     /// The number of places kept for entries that are out to fire and may come back. Grows with the
     /// lock of `heap` held.
-    pub kept: AtomicUsize,
+    pub(super) kept: AtomicUsize,
     /// Whether the P is above GOMAXPROCS, and its entries are in another P's heap. Changed with the
     /// lock of `heap` held.
-    pub closed: AtomicBool,
-    pub id: u16,
+    pub(super) closed: AtomicBool,
+    pub(super) id: u16,
 }
 
 /// The latest time at which an entry may be due, in ns. (`i64::MAX` says that there is no entry.)
@@ -376,9 +376,9 @@ pub fn pop(heap: &mut Vec<Entry>) -> Entry {
 #[must_use]
 pub struct Added {
     /// The P whose heap has the entry.
-    pub home: u16,
+    pub(super) home: u16,
     /// When the entry is due, in ns, if the timer watcher must know.
-    pub news: Option<i64>,
+    pub(super) news: Option<i64>,
 }
 
 #[cfg(test)]
