@@ -18,10 +18,11 @@ use crate::sched::run::{bound, ready, requests, start};
 use crate::sched::take::back_from_call::queue_after_call;
 use crate::sched::take::{blocking, boundary};
 use crate::sched::types::attention::TO_G0;
-use crate::sched::types::g::{GRef, Status, flags};
+use crate::sched::types::g::{G, GRef, Status, flags};
 use crate::sched::types::m::{self, HOOKED, MRef};
 use crate::sched::types::p::PRef;
 use crate::sched::types::runtime::{CHANGING, Runtime, Visit, rt};
+use core::cell::Cell;
 use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -38,6 +39,30 @@ pub type HookOfG = Option<unsafe extern "C" fn(ctx: *mut c_void, g: GRef)>;
 
 /// The hook `switch_over`.
 pub type HookOver = Option<unsafe extern "C" fn(ctx: *mut c_void, from: GRef, to: GRef) -> bool>;
+
+/// The state of the hooks on an M's thread, which alone uses it.
+pub struct OfM {
+    /// The hooks with which the thread has started, or null.
+    started_with: Cell<*const Hooks>,
+    /// The goroutine for which the hook `switch_in` was called last, until its `switch_out` is
+    /// called.
+    entered: Cell<*const G>,
+    /// Whether a hook was called for a goroutine since the hook `idle` was last called.
+    is_busy: Cell<bool>,
+    /// The number of switches since the last tick of the hooks.
+    ticks: Cell<u32>,
+}
+
+impl OfM {
+    pub fn new() -> OfM {
+        OfM {
+            started_with: Cell::new(ptr::null()),
+            entered: Cell::new(ptr::null()),
+            is_busy: Cell::new(false),
+            ticks: Cell::new(0),
+        }
+    }
+}
 
 /// The functions that an embedder wants to be called, with `ctx`; `gs_hooks` says when.
 #[derive(Clone, Copy)]
@@ -180,7 +205,7 @@ fn current() -> *const Hooks {
 /// The hooks of this M.
 fn of(m: MRef) -> Option<&'static Hooks> {
     // SAFETY: `hooks` is null, or a table that stays as long as an M has it.
-    unsafe { m.hooks.get().as_ref() }
+    unsafe { m.hooks.started_with.get().as_ref() }
 }
 
 /// Changes the M to the current hooks, on g0. The M of a goroutine that has stopped the world
@@ -196,7 +221,7 @@ pub fn follow(m: MRef) {
 /// Whether the M's hooks differ from the current hooks.
 #[inline(always)]
 pub fn has_old(m: MRef) -> bool {
-    m.hooks.get() != current()
+    m.hooks.started_with.get() != current()
 }
 
 #[cold]
@@ -220,7 +245,7 @@ fn change(m: MRef, to: *const Hooks) {
         if let Some(old) = of(m) {
             call_or_end(old, old.thread_stop);
         }
-        m.hooks.set(to);
+        m.hooks.started_with.set(to);
         if let Some(new) = of(m) {
             let starting = STARTING.add();
             call_or_end(new, new.thread_start);
@@ -228,8 +253,10 @@ fn change(m: MRef, to: *const Hooks) {
         }
         IN_THREAD_HOOKS.take(counted);
     });
-    m.by_g0.set(m.by_g0.get() & !HOOKED | if m.hooks.get().is_null() { 0 } else { HOOKED });
-    m.is_busy.set(false);
+    m.by_g0.set(
+        m.by_g0.get() & !HOOKED | if m.hooks.started_with.get().is_null() { 0 } else { HOOKED },
+    );
+    m.hooks.is_busy.set(false);
 }
 
 /// Calls `thread_start` or `thread_stop`. If the hook has forked, this thread has no M in the
@@ -264,7 +291,7 @@ fn wait_for_shutdown() -> bool {
 
 /// Removes the hooks of a thread that leaves the runtime.
 pub fn stop(m: MRef) {
-    if !m.hooks.get().is_null() {
+    if !m.hooks.started_with.get().is_null() {
         change(m, ptr::null());
     }
 }
@@ -287,12 +314,12 @@ pub fn enter(m: MRef, g: GRef) -> bool {
 }
 
 fn come_in(m: MRef, hooks: &Hooks, g: GRef) -> bool {
-    if m.entered.get() == g.as_ptr().cast_const() {
+    if m.hooks.entered.get() == g.as_ptr().cast_const() {
         return true;
     }
     leave_entered(m);
-    m.entered.set(g.as_ptr());
-    m.is_busy.set(true);
+    m.hooks.entered.set(g.as_ptr());
+    m.hooks.is_busy.set(true);
     if hooks.switch_in.is_none() {
         return true;
     }
@@ -308,8 +335,8 @@ fn come_in(m: MRef, hooks: &Hooks, g: GRef) -> bool {
 
 /// Counts a switch to a goroutine, and calls `tick` if that is due.
 fn count(m: MRef, hooks: &Hooks) {
-    let n = m.ticks.get() + 1;
-    m.ticks.set(n % hooks.tick_every);
+    let n = m.hooks.ticks.get() + 1;
+    m.hooks.ticks.set(n % hooks.tick_every);
     if n >= hooks.tick_every {
         hooks.call(hooks.tick);
     }
@@ -325,7 +352,7 @@ fn wait_for_p(m: MRef, g: GRef) {
 
 /// Calls the hooks for a goroutine that has left its stack, and then its commit. On g0.
 pub fn left(m: MRef, left: Left) {
-    let (hooks, entered) = (of(m), m.entered.get());
+    let (hooks, entered) = (of(m), m.hooks.entered.get());
     let inside = !m.blocking.get().is_null();
     // A goroutine that ran before there were hooks has not come in. A goroutine in `gs_blocking`
     // doesn't go out: its function runs on this thread.
@@ -360,19 +387,19 @@ fn hand_over(m: MRef, hooks: &Hooks, from: GRef) -> bool {
     // SAFETY: the embedder has given the function for this argument.
     let done = unsafe { over(hooks.ctx.0, from, to) };
     if done {
-        m.entered.set(to.as_ptr());
+        m.hooks.entered.set(to.as_ptr());
     }
     done
 }
 
 fn go_out(m: MRef, hooks: &Hooks, g: GRef) {
-    m.entered.set(ptr::null());
+    m.hooks.entered.set(ptr::null());
     hooks.call_for(hooks.switch_out, g);
 }
 
 /// Calls `switch_out` for a goroutine that has come in and will not run next on this M. On g0.
 pub fn leave_entered(m: MRef) {
-    let entered = m.entered.get();
+    let entered = m.hooks.entered.get();
     if let Some(hooks) = of(m)
         && !entered.is_null()
     {
@@ -385,7 +412,7 @@ pub fn leave_entered(m: MRef) {
 /// g0.
 #[inline(always)]
 pub fn idle(m: MRef) {
-    if m.is_busy.get() && m.entered.get().is_null() {
+    if m.hooks.is_busy.get() && m.hooks.entered.get().is_null() {
         be_idle(m);
     }
 }
@@ -393,7 +420,7 @@ pub fn idle(m: MRef) {
 #[cold]
 #[inline(never)]
 fn be_idle(m: MRef) {
-    m.is_busy.set(false);
+    m.hooks.is_busy.set(false);
     if let Some(hooks) = of(m) {
         hooks.call(hooks.idle);
     }

@@ -14,7 +14,6 @@ use crate::sched::types::p::{PRef, count};
 use crate::sched::types::runtime::{Runtime, rt};
 use crate::sched::types::task::Task;
 use crate::sched::wait::timers;
-use core::ptr;
 use core::sync::atomic::{Ordering, fence};
 
 /// Announces work: wakes an M if a P is idle and no M spins. `near`: the P that the work was given
@@ -182,12 +181,7 @@ pub fn give(m: MRef, p: Option<PRef>, task: Option<Task>, spinning: bool) {
         Some(p) if p.loan.is_open() => m.ask_for_short_turns(),
         Some(_) => {}
     }
-    m.next_p.store(p.map_or(ptr::null_mut(), PRef::as_ptr), Ordering::Relaxed);
-    m.handed.set(task);
-    m.next_spinning.set(spinning);
-    if rt().nodes.len() > 1 {
-        m.given_at.store(time::now(), Ordering::Relaxed);
-    }
+    m.gift.put(p, task, spinning, if rt().nodes.len() > 1 { time::now() } else { 0 });
     m.notify();
     // sysmon is woken here: otherwise the M would have to wake sysmon before it runs its first
     // goroutine.
@@ -346,15 +340,13 @@ fn make_m(rt: &Runtime, node: usize, is_spare: bool) -> Option<MRef> {
 
 /// Takes the P and the task that came with a notification.
 pub fn take_gift(m: MRef) {
-    let p = m.next_p.swap(ptr::null_mut(), Ordering::Relaxed);
-    m.stash.set(m.handed.take());
-    if !p.is_null() {
+    m.stash.set(m.gift.take_task());
+    if let Some(p) = m.gift.take_p() {
         if rt().nodes.len() > 1 {
-            rt().learn_theft_time(time::now() - m.given_at.load(Ordering::Relaxed));
+            rt().learn_theft_time(time::now() - m.gift.put_at());
         }
-        // SAFETY: the thread that notified this M gave it this P.
-        acquire_p(m, unsafe { PRef::from_ptr(p) });
-        m.spinning.set(m.next_spinning.get());
+        acquire_p(m, p);
+        m.spinning.set(m.gift.spins());
     }
 }
 

@@ -600,7 +600,7 @@ fn an_idle_m_gets_the_p_that_is_taken_for_a_timer_of_another_p() {
         p.seen_at(time::now() - 2 * WAKE_UP);
         // A timer is in no run queue.
         assert!(take_p(s.rt, home, time::now(), Heir::IdleM) == Some(p));
-        assert_eq!(idle.next_p.swap(ptr::null_mut(), Ordering::Relaxed), p.as_ptr());
+        assert!(idle.gift.take_p() == Some(p));
         assert!(!node.is_idle_p(p));
 
         s.m.hold.end();
@@ -1051,8 +1051,7 @@ fn decide_with_timers(timers: usize) -> (Vec<Option<usize>>, bool) {
         *WORDS.lock().expect("no test panics with the lock") = words;
         let timers: Vec<_> = (0..timers).map(|_| started(fire, 0)).collect();
         result.0.push(s.find());
-        let given = idle.next_p.swap(ptr::null_mut(), Ordering::Relaxed);
-        result.1 = given == second.as_ptr();
+        result.1 = idle.gift.take_p() == Some(second);
         result.0.extend((1..timers.len()).map(|_| s.find()));
         result.0.sort();
 

@@ -251,8 +251,7 @@ pub fn empty_handlers(rt: &Runtime) {
 
 /// Lets a goroutine that waits in the signal handler go on without a P.
 pub fn let_go(m: MRef, task: Task) {
-    m.next_p.store(ptr::null_mut(), Ordering::Relaxed);
-    m.handed.set(Some(task));
+    m.gift.put(None, Some(task), false, 0);
     m.is_let_go.store(true, Ordering::Relaxed);
     m.notify();
 }

@@ -2,6 +2,7 @@
 
 use super::attachment::Attachment;
 use super::g::{G, GRef};
+use super::gift::Gift;
 use super::hold::{AtomicHold, Hold};
 use super::p::{P, PRef};
 use super::runtime::{Runtime, must_rt, rt};
@@ -14,7 +15,7 @@ use crate::os::bell::{AtomicBell, Bell};
 use crate::os::cpu::Affinity;
 use crate::os::thread::{self, State, Thread, Turns};
 use crate::os::{self, time};
-use crate::sched::ext::hooks::Hooks;
+use crate::sched::ext::hooks::OfM;
 use crate::sched::run::group::Place;
 use core::cell::Cell;
 use core::ffi::c_void;
@@ -77,18 +78,11 @@ pub struct M {
     /// (`gs_lock_os_thread`), plus 1 while an interrupted goroutine waits in the signal handler.
     /// While that number isn't 0 the M runs only goroutines that are bound to it.
     pub by_g0: Cell<usize>,
-    /// The [`hooks`](crate::sched::ext::hooks) with which the thread has started, or null.
-    pub hooks: Cell<*const Hooks>,
-    /// The goroutine for which the hook `switch_in` was called last, until its `switch_out` is
-    /// called.
-    pub entered: Cell<*const G>,
-    /// Whether a hook was called for a goroutine since the last call of the hook `idle`.
-    pub is_busy: Cell<bool>,
+    /// The hooks of the embedder on this thread.
+    pub hooks: OfM,
     /// The place in a worker group that the M took last; [`Place::next`] leads to its other places.
     /// Null: the M is in no group. Changed with the lock of all groups held.
     pub places: AtomicPtr<Place>,
-    /// The number of switches since the last tick of the hooks.
-    pub ticks: Cell<u32>,
     /// Whether the M is locked and sleeps in `bound::stop_locked`. The thread that clears this must
     /// give the M a P.
     pub sleeps_locked: AtomicBool,
@@ -101,13 +95,8 @@ pub struct M {
     note: AtomicU32,
     /// The bell that ends the M's sleep. None: the M sleeps on `note`.
     bell: AtomicBell,
-    /// These come with a notification: a P (null: none), a task (`None`: none), and whether the M
-    /// spins.
-    pub next_p: AtomicPtr<P>,
-    pub handed: Cell<Option<Task>>,
-    pub next_spinning: Cell<bool>,
-    /// When the M was last given a P, in ns; known only with more than one node.
-    pub given_at: AtomicI64,
+    /// What the M gets with the notification.
+    pub gift: Gift,
     /// Whether the M is between: without a P, in no pool, and about to go to sleep or to take a P.
     /// Counted in `Runtime::between`. Changed by the M, and by the thread that takes the M out of
     /// its pool.
@@ -207,22 +196,16 @@ impl M {
             stash: Cell::new(None),
             pinned_here: AtomicU32::new(0),
             pinned: Fifo::new(),
-            handed: Cell::new(None),
-            next_spinning: Cell::new(false),
-            given_at: AtomicI64::new(0),
             old_p: Cell::new(ptr::null()),
             by_g0: Cell::new(0),
-            hooks: Cell::new(ptr::null()),
-            entered: Cell::new(ptr::null()),
-            is_busy: Cell::new(false),
+            hooks: OfM::new(),
             places: AtomicPtr::new(ptr::null_mut()),
-            ticks: Cell::new(0),
             sleeps_locked: AtomicBool::new(false),
             blocking: RelaxedCell::new(ptr::null_mut()),
             rng: Cell::new(0x9e37_79b9_7f4a_7c15 ^ (u64::from(id) + 1) << 17),
             note: AtomicU32::new(0),
             bell: AtomicBell::none(),
-            next_p: AtomicPtr::new(ptr::null_mut()),
+            gift: Gift::none(),
             is_between: Cell::new(false),
             went_on_at: Cell::new(0),
             has_lost_p_before: Cell::new(false),
@@ -563,8 +546,7 @@ impl M {
 
     /// Ends the sleep of the M, or its next one.
     pub fn notify(&self) {
-        // Release: pairs with the Acquire in `take_note`, after which the M reads `next_p`,
-        // `handed` and `next_spinning`.
+        // Release: pairs with the Acquire in `take_note`, after which the M reads `gift`.
         self.note.store(1, Ordering::Release);
         // Pairs with the fence in `sleeps_in`.
         fence(Ordering::SeqCst);

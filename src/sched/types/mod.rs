@@ -4,6 +4,7 @@ pub mod attachment;
 pub mod attention;
 pub mod blocked;
 pub mod g;
+pub mod gift;
 pub mod hold;
 pub mod m;
 pub mod node;

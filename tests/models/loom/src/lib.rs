@@ -2,7 +2,7 @@
 //! what they need of the rest.
 
 // The library's rooms are private: lints for what others can call don't fit.
-#![allow(clippy::len_without_is_empty, clippy::new_without_default)]
+#![allow(dead_code, clippy::len_without_is_empty, clippy::new_without_default)]
 
 extern crate loom_core as core;
 

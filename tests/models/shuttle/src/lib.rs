@@ -4,6 +4,7 @@
 
 // The library's rooms are private: lints for what others can call don't fit.
 #![allow(
+    dead_code,
     clippy::drop_non_drop,
     clippy::len_without_is_empty,
     clippy::missing_safety_doc,
