@@ -3,7 +3,8 @@
 use super::{EINVAL, gs_deadline, gs_g, sized};
 use crate::os::log;
 use crate::sched::inspect::dump;
-use crate::sched::lifecycle::embed::{self, GSnapshot};
+use crate::sched::inspect::embed::{self, GSnapshot};
+use crate::sched::lifecycle::stopping;
 use crate::sched::run::requests;
 use crate::sched::services::deadlock;
 use crate::sched::take::boundary::Entered;
@@ -72,7 +73,7 @@ pub unsafe extern "C" fn gs_ready(g: *mut gs_g) -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_stop_the_world() -> c_int {
     let _entered = Entered::without_giving_way();
-    embed::stop()
+    stopping::stop()
 }
 
 /// Lets the goroutines run again. Unlike functions that may switch, gs_start_the_world returns on
@@ -82,7 +83,7 @@ pub extern "C" fn gs_stop_the_world() -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_start_the_world() -> c_int {
     let entered = Entered::without_giving_way();
-    let result = embed::start();
+    let result = stopping::start();
     let signal = SignalToSelf::if_asked();
     drop(entered);
     signal.send();
@@ -233,7 +234,7 @@ pub unsafe extern "C" fn gs_foreach_g(
 ) -> c_int {
     let _entered = Entered::new();
     let Some(visit) = visit else { return EINVAL };
-    if !embed::has_stopped() {
+    if !stopping::has_stopped() {
         return -libc::EPERM;
     }
     embed::for_each(|g| {
@@ -342,11 +343,11 @@ pub extern "C" fn gs_preempt_flag() -> *const u32 {
 /// locks, malloc(3)'s included, applies meanwhile. Nests. Does nothing on a plain thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_preempt_disable() {
-    embed::disable_preemption();
+    stopping::disable_preemption();
 }
 
 /// Undoes one gs_preempt_disable. Does nothing if preemption isn't disabled.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_preempt_enable() {
-    embed::enable_preemption();
+    stopping::enable_preemption();
 }

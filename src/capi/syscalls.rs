@@ -5,7 +5,7 @@ use super::{EINVAL, gs_deadline};
 use crate::arch::{self, with_seventh_argument};
 use crate::io;
 use crate::os::{process, thread, time};
-use crate::sched::lifecycle::{embed, lock_thread};
+use crate::sched::lifecycle::{lock_thread, stopping};
 use crate::sched::take::boundary::Entered;
 use crate::sched::take::{blocking, call, world};
 use crate::sched::types::runtime::{Guest, rt};
@@ -179,7 +179,7 @@ pub extern "C" fn gs_gomaxprocs(n: c_int) -> c_int {
     if n > super::GS_MAX_PROCS {
         return EINVAL;
     }
-    if n > 0 && embed::has_stopped() {
+    if n > 0 && stopping::has_stopped() {
         return -libc::EDEADLK;
     }
     match Guest::enter_or_start() {

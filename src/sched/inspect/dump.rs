@@ -5,8 +5,9 @@
 //! may hold the loader's lock, which the look-up of a place needs, or read the pipe that the text
 //! goes into.
 
+use super::embed::{self, GSnapshot};
 use crate::os::{self, heap, time};
-use crate::sched::lifecycle::embed::{self, GSnapshot};
+use crate::sched::lifecycle::stopping;
 use crate::sched::take::call;
 use crate::sched::types::g::{Status, describe_creator};
 use crate::sched::types::runtime::Visit;
@@ -52,11 +53,11 @@ pub fn dump(fd: i32) -> i32 {
     let mut records = Records::default();
     if let Some(_runtime) = Visit::begin() {
         // A caller that has stopped the world itself keeps it stopped.
-        let stopped_here = embed::stop() == 0;
+        let stopped_here = stopping::stop() == 0;
         let mut has_room = true;
         embed::for_each_without_stack(|seen| has_room &= has_room && records.add(seen));
         if stopped_here {
-            embed::start();
+            stopping::start();
         }
         if !has_room {
             return -libc::ENOMEM;

@@ -1,6 +1,6 @@
 //! fork(2): the locks that are held across it, and what the child forgets.
 
-use super::{embed, keys, orphans};
+use super::{keys, orphans, stopping};
 use crate::cxx;
 use crate::os::forking::{ALLOCATES, FORKING, SYSMON_ABSTAINS, may_fork};
 use crate::os::{heap, log, thread, time};
@@ -73,7 +73,7 @@ pub fn lock_life_to_fork() -> bool {
     loop {
         LIFE.lock();
         let Some(rt) = try_rt() else { return false };
-        if m::holds_p() || embed::has_stopped() {
+        if m::holds_p() || stopping::has_stopped() {
             return false;
         }
         if rt.world.try_lock() {
@@ -163,7 +163,7 @@ pub extern "C" fn in_child() {
     GUESTS.forked();
     AT_THE_DOOR.forked();
     deadlock::forget_threads();
-    embed::forget_stop();
+    stopping::forget_stop();
     // SAFETY: `before_fork` has run on this thread, in the parent.
     unsafe { unlock_after_fork(parent) };
     thread::forget_own();

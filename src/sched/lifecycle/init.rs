@@ -3,9 +3,8 @@
 use super::fault::on_fault;
 use super::fork::{after_fork, before_fork, in_child};
 use super::goroutine::{goroutine_begin, goroutine_end};
-use super::{embed, orphans};
+use super::{orphans, stopping};
 use crate::arch::{self, FpControl, sanitizer};
-use crate::cxx;
 use crate::os::cpu::{self, CpuSet};
 use crate::os::locked::Locked;
 use crate::os::oversleep::Oversleep;
@@ -38,7 +37,7 @@ use crate::sched::types::runtime::{
 };
 use crate::sched::types::slots::Slots;
 use crate::sched::wait::netpoll;
-use crate::stack;
+use crate::{cxx, stack};
 use core::ptr;
 use core::sync::atomic::{
     AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering,
@@ -151,7 +150,7 @@ fn wait_until_none_is_inside() {
 /// changed. `-EDEADLK`: called by a goroutine, or by the thread that has stopped the world.
 pub fn shutdown(deadline: i64) -> i32 {
     // A goroutine can't shut the runtime down: shutdown joins threads, and waits for goroutines.
-    if m::current().is_some() || embed::has_stopped() {
+    if m::current().is_some() || stopping::has_stopped() {
         return -libc::EDEADLK;
     }
     // pthread_cancel(3) must not end this thread during the shutdown.

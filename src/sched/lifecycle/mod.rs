@@ -2,7 +2,6 @@
 
 pub mod attach;
 pub mod cancel;
-pub mod embed;
 pub mod fault;
 pub mod fork;
 pub mod goroutine;
@@ -12,4 +11,5 @@ pub mod lock_thread;
 pub mod orphans;
 pub mod run;
 pub mod spawn;
+pub mod stopping;
 pub mod timer_calls;

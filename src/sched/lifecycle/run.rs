@@ -1,6 +1,6 @@
 //! `gs_run`: the caller's thread becomes an M until its function has ended.
 
-use super::{embed, spawn};
+use super::{spawn, stopping};
 use crate::os::KeepErrno;
 use crate::os::cpu::Affinity;
 use crate::os::signal::AltStack;
@@ -29,7 +29,7 @@ pub fn run(f: GoFn, arg: *mut c_void, pc: usize) -> i32 {
 /// Makes the calling thread an M until the goroutine that `create` makes for it has ended.
 /// `-EDEADLK`: the thread has stopped the world.
 pub fn run_root(create: impl FnOnce(MRef) -> Result<GRef, i32>) -> i32 {
-    if embed::has_stopped() {
+    if stopping::has_stopped() {
         return -libc::EDEADLK;
     }
     let _errno = KeepErrno::new();

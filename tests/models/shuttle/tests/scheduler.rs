@@ -5,8 +5,8 @@ use shuttle_models::model::{
     yield_now,
 };
 use shuttle_models::sched::ext::gang;
+use shuttle_models::sched::inspect::embed;
 use shuttle_models::sched::lifecycle::cancel;
-use shuttle_models::sched::lifecycle::embed;
 use shuttle_models::sched::lifecycle::goroutine;
 use shuttle_models::sched::lifecycle::keys;
 use shuttle_models::sched::lifecycle::lock_thread;

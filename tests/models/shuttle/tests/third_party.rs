@@ -13,9 +13,10 @@ use shuttle_models::model::{
 };
 use shuttle_models::os;
 use shuttle_models::poll;
-use shuttle_models::sched::lifecycle::embed;
+use shuttle_models::sched::inspect::embed;
 use shuttle_models::sched::lifecycle::lock_thread;
 use shuttle_models::sched::lifecycle::run;
+use shuttle_models::sched::lifecycle::stopping;
 use shuttle_models::sched::run::group;
 use shuttle_models::sched::run::park;
 use shuttle_models::sched::run::start;
@@ -311,12 +312,12 @@ fn stops_twice(after: i64, ns: i64, owners: &Arc<Owners>, turns: &Arc<Count>) ->
     Plain::start(move || {
         for _ in 0..2 {
             os::time::sleep(after);
-            assert_eq!(embed::stop(), 0);
+            assert_eq!(stopping::stop(), 0);
             turns.add(1);
             os::time::sleep(ns);
             owners.visit_all();
             turns.add(1);
-            assert_eq!(embed::start(), 0);
+            assert_eq!(stopping::start(), 0);
         }
     })
 }
@@ -331,13 +332,13 @@ fn a_stopper_makes_calls(procs: usize) {
         prepare_preemption();
         let (stops, t) = (owners.clone(), turns.clone());
         go_twice(&owners, &ends, move |_| {
-            assert_eq!(inside(embed::stop), 0);
+            assert_eq!(inside(stopping::stop), 0);
             t.add(1);
             call(5_000);
             stops.visit_all();
             call(5_000);
             t.add(1);
-            assert_eq!(inside(embed::start), 0);
+            assert_eq!(inside(stopping::start), 0);
         });
         for _ in 0..2 {
             let t = turns.clone();
@@ -458,11 +459,11 @@ fn preemption_is_disabled(procs: usize) {
         for _ in 0..2 {
             go_twice(&owners, &ends, |owners| {
                 block(20_000);
-                embed::disable_preemption();
+                stopping::disable_preemption();
                 owners.visit();
                 user_code();
                 owners.visit();
-                embed::enable_preemption();
+                stopping::enable_preemption();
             });
         }
         go_twice(&owners, &ends, |_| user_code());
@@ -470,9 +471,9 @@ fn preemption_is_disabled(procs: usize) {
         let others = [
             play_sysmon(25, ALL),
             Plain::start(move || {
-                assert_eq!(embed::stop(), 0);
+                assert_eq!(stopping::stop(), 0);
                 stops.visit_all();
-                assert_eq!(embed::start(), 0);
+                assert_eq!(stopping::start(), 0);
             }),
         ];
         others.into_iter().for_each(Plain::join);
@@ -509,9 +510,9 @@ fn registers_are_shown(procs: usize) {
         let collector = || {
             Plain::start(|| {
                 for _ in 0..2 {
-                    assert_eq!(embed::stop(), 0);
+                    assert_eq!(stopping::stop(), 0);
                     embed::for_each(|_| {});
-                    assert_eq!(embed::start(), 0);
+                    assert_eq!(stopping::start(), 0);
                     os::time::sleep(5_000);
                 }
             })
