@@ -19,7 +19,7 @@
 //!   and its number comes back.
 //! - `sched`, the scheduler: goroutines (G), threads (M), the right to run
 //!   goroutines (P) and what the P's of a NUMA node share (Node). It
-//!   has five rooms of its own, `lifecycle`, `services`, `core`, `types` and `prim`; its
+//!   has ten rooms of its own; its
 //!   `README.md` says where each protocol is written down.
 //! - `stack`: stacks that take memory as they are touched, with a guard below
 //!   each, and the report when one overflows.

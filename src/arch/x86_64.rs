@@ -789,7 +789,7 @@ pub struct TlsSlot {
 }
 
 impl TlsSlot {
-    /// Value of `block` while the thread has not used the object's variables.
+    /// Value of `block` while the thread has not used the thread-local variables of that ELF object.
     pub const NO_BLOCK: usize = usize::MAX;
 
     /// Address of the object's block on this thread, [`TlsSlot::NO_BLOCK`], or 0 (unset).

@@ -142,7 +142,7 @@ pub(super) fn if_still(file: &File, generation: u32, f: impl FnMut() -> isize) -
 }
 
 impl Call<'_> {
-    /// `Err`: the call's result, because it can't begin.
+    /// `Err`: the call can't begin, and returns this.
     fn begin(fd: i32, file: &File, deadline: i64) -> Result<Call<'_>, isize> {
         if is_past(deadline) {
             return Err(ETIMEDOUT);

@@ -128,7 +128,7 @@ enum Verified {
     Yes = 0,
     /// Not verified: a goroutine has begun to wait.
     No = 1,
-    /// Not verified, and the goroutine still waited at sysmon's last check.
+    /// The wait is not verified, and went on at sysmon's last check.
     Overdue = 2,
 }
 
@@ -181,8 +181,8 @@ impl File {
     /// Begins to use the file. `None`: the file is being closed.
     #[must_use]
     pub fn enter(&self) -> Option<Use<'_>> {
-        // Acquire: pairs with the Release in `close`: what was known of the number's former file is
-        // forgotten.
+        // Acquire: pairs with the Release in `close`, after which nothing is left of the descriptor's
+        // former file.
         let state = self.state.fetch_add(1, Ordering::Acquire);
         let used = Use { file: self, generation: (state >> GENERATION) as u32 };
         // The number is still the file that is being closed: the caller called at the same time as

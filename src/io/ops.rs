@@ -533,7 +533,7 @@ pub unsafe fn write_at(fd: i32, buffer: Buffer, offset: i64, deadline: i64) -> i
 /// close(2). Calls that wait for the file leave with `-ECANCELED`.
 pub fn close(fd: i32) -> i32 {
     if let Some(file) = table::known(fd) {
-        // Without a runtime the file is in no instance.
+        // Without a runtime the file is in no epoll instance.
         let runtime = Visit::try_begin();
         let e = file.begin_closing(fd, runtime.as_deref());
         if e != 0 {

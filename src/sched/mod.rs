@@ -1,5 +1,5 @@
-//! The scheduler, in five rooms, of which a room calls only those below it: lifecycle, services, core, types,
-//! prim. `README.md` beside this file says where each protocol is written down.
+//! The scheduler, in ten rooms. `README.md` beside this file lists them from the top down, and says
+//! where each protocol is written down.
 
 pub mod ext;
 pub mod inspect;

@@ -29,8 +29,8 @@ use core::sync::atomic::{AtomicU32, Ordering};
 const SPINS: u32 = 4;
 
 /// Calls `once` up to [`SPINS`] rounds, in case the lock's owner is about to unlock it on another
-/// P. False: `once` has not returned true, or spinning is useless: a bit of `hopeless` is set in
-/// the lock's state, or other work waits.
+/// P. Returns whether `once` has returned true. Doesn't spin on if a bit of `hopeless` is set in the
+/// lock's state, or if other work waits.
 fn spin(state: &AtomicU32, hopeless: u32, once: impl Fn() -> bool) -> bool {
     if !order::may_spin() {
         return false;

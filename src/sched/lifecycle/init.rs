@@ -249,8 +249,8 @@ fn end(rt: &'static Runtime) {
 
 /// How long shutdown sleeps before it counts the goroutines again, in ns.
 const DRAIN_RECHECK: i64 = 10_000_000;
-/// The rounds of `backoff` for which shutdown waits for threads in a call whatever its deadline:
-/// most calls end sooner.
+/// For this number of rounds of `backoff` a shutdown waits for threads in a call, even if the
+/// shutdown's deadline has passed: most calls end sooner.
 const BRIEF_CALL: u32 = 60;
 
 /// Fails if a wait must end: `-EAGAIN` if the caller doesn't wait at all, `-ETIMEDOUT` once the

@@ -111,10 +111,9 @@ pub fn lock() {
     if depth == 0 {
         // SAFETY: there is a current goroutine, so this is an M's thread.
         let here = unsafe { m::must_current() };
-        // A slot belongs to a thread. A goroutine that stays on this thread takes none if the
-        // thread needs none, or if another goroutine has locked the thread already. Any other
-        // goroutine takes a slot before it looks for a thread, because it may have to wait for the
-        // slot.
+        // A locked thread has one of the slots that bound how many threads are locked. A goroutine
+        // that stays on this thread takes no slot if the thread needs none or has one already. A
+        // goroutine that moves takes a slot first, because it may have to wait for the slot.
         let stays = g.has(flags::BOUND) || here.root.get() == g.as_ptr().cast_const();
         let took = !(stays && (here.is_locked() || !needs_slot(here)));
         if took {

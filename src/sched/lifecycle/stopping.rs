@@ -1,4 +1,5 @@
-//! Stopping the world for an embedder, such as a garbage collector, and keeping a goroutine's P for it. seed: B8
+//! Stopping the world for an embedder, such as a garbage collector, and keeping a goroutine's P for
+//! it. seed: B8
 
 use crate::os::time;
 use crate::sched::take::{boundary, handler, preempt, registers, world};

@@ -16,8 +16,9 @@ use core::sync::atomic::Ordering;
 /// seed: W1
 pub const GLOBAL: u32 = 61;
 
-/// Once in this number of decisions the scheduler measures how long a goroutine waits from ready to running, which
-/// takes two readings of the clock. A multiple of [`GLOBAL`], since only unusual decisions check this.
+/// Once in this number of decisions the scheduler measures how long a goroutine waits from ready to
+/// running, which takes two readings of the clock. A multiple of [`GLOBAL`], since only unusual
+/// decisions check this.
 const MEASURED: u32 = GLOBAL * 17;
 
 /// One decision in this number begins with one of the other queues that could starve: see
@@ -419,7 +420,8 @@ fn drain_inbox(p: PRef) {
     p.pace.set_events(p.pace.events.get() + moved);
 }
 
-/// Whether nothing but the running goroutine could run here now. For yielding, and for [`may_spin`].
+/// Whether nothing but the running goroutine could run here now. For yielding, and for
+/// [`may_spin`].
 #[inline(always)]
 pub fn nothing_else(m: MRef, p: PRef) -> bool {
     are_empty(m, p, || p.runnext.load(Ordering::Relaxed))
@@ -432,8 +434,8 @@ pub fn nothing_waits(m: MRef, p: PRef) -> bool {
     are_empty(m, p, || usize::from(m.is_member()))
 }
 
-/// Whether the queues from which the P serves itself are empty but for `runnext`, the M is asked
-/// for nothing, and `besides` gives 0.
+/// Whether three things hold: the queues from which the P serves itself are empty, `runnext` apart;
+/// no thread asks the M for anything; and `besides` gives 0.
 #[inline(always)]
 fn are_empty(m: MRef, p: PRef, besides: impl FnOnce() -> usize) -> bool {
     // First the queues of goroutines that yield or were just made ready.

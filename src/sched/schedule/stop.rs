@@ -41,8 +41,8 @@ pub fn go_idle(rt: &Runtime, m: MRef) {
     stop(m, attended);
 }
 
-/// Gives back the P that an idle M has on loan, and sleeps. The M attends to the P, because the
-/// goroutine that gets the P computes and polls no files. Returns false if the M keeps the P.
+/// Gives back the P that an idle M has on loan, and sleeps. Meanwhile the M watches the P's files,
+/// because the lender's goroutine computes and polls none. Returns false if the M keeps the P.
 pub fn end_loan(m: MRef) -> bool {
     let attended = Some(m.p()).filter(|&p| netpoll::attend(p));
     m.set_between(true);

@@ -15,6 +15,7 @@ use crate::sched::run::post::Woken;
 use crate::sched::run::preempted::{WAKE_UP, computes_from_now};
 use crate::sched::run::steal::{from_global, steal_from, work_anywhere, work_for_thieves};
 use crate::sched::run::{ready, requests, start};
+use crate::sched::services::sysmon;
 use crate::sched::take::events::{Heir, take_p};
 use crate::sched::take::{loan, preempt, world};
 use crate::sched::types::attention;
@@ -670,6 +671,22 @@ fn what_came_by_the_inbox_runs_before_a_turn_that_began_meanwhile_is_over() {
         at_tick(p, 0);
         read_clock_next(p);
         assert_eq!((s.find(), s.find()), (Some(1), Some(2)));
+    });
+}
+
+#[test]
+fn room_is_made_for_a_goroutine_of_any_rank_that_is_back_from_a_call() {
+    Stage::set(1, "flat", |s| {
+        let p = s.p(0);
+        let is_back = || sysmon::goroutine_is_back(s.rt, p);
+        let says = || s.rt.back_from_call.load(Ordering::Relaxed);
+        for queue in [&p.of_node().runq, &p.of_node().high] {
+            s.rt.back_from_call.store(true, Ordering::Relaxed);
+            queue.push(s.task());
+            assert!(is_back() && says());
+            assert!(queue.pop().is_some());
+            assert!(!is_back() && !says());
+        }
     });
 }
 

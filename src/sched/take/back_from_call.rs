@@ -131,6 +131,7 @@ fn may_go_on(m: MRef, g: GRef) -> bool {
         && !rt.cooperative
         && !requests::is_stopping()
         && !m.is_hooked()
+        && !(rt.points.has_old_hooks)(m)
         && !m.is_member()
         && g.gang.get().is_null()
         && matches!(g.priority.get(), priority::NORMAL | priority::HIGH)

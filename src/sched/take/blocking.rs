@@ -166,8 +166,8 @@ pub fn run_on_g0(m: MRef, g: GRef) -> Option<GRef> {
     m.blocking.set(ptr::null_mut());
     m.curg.set(ptr::null());
     let has_p = take_again(m, g);
-    // `go_on` refuses M's with hooks, so the goroutine needs nothing of what g0 does before a
-    // switch.
+    // `go_on` refuses an M that has hooks or is to get other hooks, so the goroutine needs nothing of
+    // what g0 does before a switch.
     if !has_p && call.to_user && back_from_call::go_on(m, g) {
         return Some(g);
     }

@@ -1,8 +1,7 @@
 //! System calls and other blocks that the caller announces. SYSCALLS.md has the protocol.
 //! seed: S7, B5
 //!
-//! Entering only marks the P; sysmon takes the P away when the call lasts long, or when it lasts a
-//! little and work waits. Leaving takes the P back with one compare-and-swap, or takes an idle P,
+//! Entering only marks the P; sysmon takes the P away when it sees the same call twice. Leaving takes the P back with one compare-and-swap, or takes an idle P,
 //! or goes on without a P, or queues the goroutine for a P.
 //!
 //! During a call the thread counts as a plain thread: a function of the library that blocks, blocks

@@ -118,7 +118,8 @@ pub fn take_to_serve(rt: &Runtime, q: PRef, home: PRef, now: i64, heir: Heir) ->
     }
     if !on_loan {
         q.is_lost(now);
-        // The goroutine's turn is over, and so is the request to end it. The P is this thread's until it is handed off.
+        // The goroutine's turn is over, and so is the request to end it. The P is this thread's
+        // until it is handed off.
         q.attention.fetch_and(!attention::SLICE, Ordering::Relaxed);
         order::events_come_first(q, now);
     }

@@ -155,9 +155,10 @@ fn wait_here(m: MRef, lost: *const P, publish: impl FnOnce(GRef)) -> bool {
     true
 }
 
-/// For a goroutine or thread that wants to stop the world while another has stopped it: waits for `pause` ns, or until
-/// the world goes on. A goroutine gives its P up and waits for a P as in the handler, on its thread: it may be in the middle
-/// of changing something of that thread's, such as a collector's lists of free memory.
+/// For a goroutine or thread that wants to stop the world while another has stopped it: waits for
+/// `pause` ns, or until the world goes on. A goroutine gives its P up and waits for a P as in the
+/// handler, on its thread: it may be in the middle of changing something of that thread's, such as
+/// a collector's lists of free memory.
 pub fn wait_for_stopper(pause: i64) {
     let Some(m) = m::current().filter(|m| !m.curg.get().is_null()) else {
         time::sleep(pause);

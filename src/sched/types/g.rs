@@ -51,7 +51,7 @@ pub mod flags {
     pub const INTERRUPTED: u32 = 1 << 16;
     /// Has disabled cancelling.
     pub const CANCEL_OFF: u32 = 1 << 17;
-    /// Bound, until it has run, to an M that has lost its P in a hook.
+    /// The goroutine is bound to its M until the goroutine has run: the M has lost its P in a hook.
     pub const HELD: u32 = 1 << 18;
     /// The goroutine's function has returned, on an M with hooks.
     pub const ENDS: u32 = 1 << 19;

@@ -17,7 +17,8 @@ pub enum Hold {
     /// `Taken` by the M, if it comes inside first. The number keeps a borrower of another P from
     /// ending this loan.
     Lent(u16),
-    /// An announced call is under way: the M has left its P, or has begun the call without a P.
+    /// An announced call is under way: the M has left its P, or has begun the call without a P. Also
+    /// the word of a thread on its way into `gs_run`, and of an M whose hook runs on g0.
     InCall,
     /// The goroutine has found no P after an announced call, and goes on without a P until its next
     /// call.
@@ -50,11 +51,6 @@ impl Hold {
     /// Whether the M has no P although its goroutine runs the user's code, outside announced calls.
     pub fn is_lost(self) -> bool {
         matches!(self, Hold::Taken | Hold::Lent(_) | Hold::GoesOn)
-    }
-
-    /// Whether the M has no P, in a call or after one.
-    pub fn is_of_call(self) -> bool {
-        matches!(self, Hold::InCall | Hold::GoesOn)
     }
 }
 

@@ -44,8 +44,9 @@ const DEEP_AFTER: i64 = 4_000_000;
 /// A deep sleep ends this time, in ns, after the next timer is due. A thread that starts a P before
 /// then need not wake sysmon.
 const AFTER_TIMER: i64 = 500_000;
-/// When a goroutine has run for this time, in ns, without a switch or a call, sysmon asks the kernel what its thread does;
-/// and again after twice, four times ... as long, up to `LONGEST_CHECK` (ns).
+/// When a goroutine has run for this time, in ns, without a switch or a call, sysmon asks the
+/// kernel what its thread does; and again after twice, four times ... as long, up to
+/// `LONGEST_CHECK` (ns).
 const CHECK: i64 = 300_000;
 const LONGEST_CHECK: i64 = 5_000_000;
 /// sysmon polls the files of a running P if no thread has done so for this time, in ns.
@@ -254,7 +255,7 @@ impl Sysmon {
         let long_idle = self.idle_since.is_some_and(|since| now - since >= DEEP_AFTER);
         // If an M is wanted, work may wait for it.
         let waits = rt.ms_wanted.load(Ordering::Relaxed) || !rt.aside.tasks.is_empty();
-        // A timer that is due: the timer watcher is about to wake, or needs help.
+        // sysmon stays awake for a timer that is due, in case the timer watcher needs help.
         let due = timers::next_of_idle_ps() <= now;
         long_idle && !waits && !due && self.poller.may_sleep(rt)
     }
@@ -473,8 +474,8 @@ fn ask_at_end_of_turn(rt: &Runtime, p: PRef, seen: &mut SeenP, look: &Look) {
 }
 
 /// Whether the P's goroutines hand over to each other, and no other task waits for their turn to
-/// end. If the turn ended, an idle P would take one of them, and each hand-over would cross from
-/// one CPU to another.
+/// end. If the turn ended, an idle P would take one of these goroutines, and each hand-over would
+/// cross from one CPU to another.
 fn hands_over_alone(p: PRef, seen: &SeenP, look: &Look) -> bool {
     look.has_switched(seen) && p.runner().is_some_and(|m| order::nothing_waits(m, p))
 }
@@ -520,7 +521,8 @@ fn check_running(rt: &Runtime, p: PRef, seen: &mut SeenP, look: &Look) -> bool {
     let next = match goroutine_is_back(rt, p) {
         true => seen.slice + WAKE_UP,
         false if computes => p.next_event().max(seen.slice + WAKE_UP),
-        // The owner serves the event itself, at its next decision. On the P's CPU sysmon would be in its way.
+        // The owner serves the event itself, at its next decision. On the P's CPU sysmon would be
+        // in its way.
         false => p.next_event().saturating_add(WAKE_UP).max(seen.slice + WAKE_UP),
     };
     if computes && next <= now {
@@ -649,12 +651,12 @@ fn interrupt(rt: &Runtime, p: PRef, seen: &mut SeenP, now: i64) -> bool {
 }
 
 /// Whether a goroutine that is back from a system call waits for a P of the node.
-fn goroutine_is_back(rt: &Runtime, p: PRef) -> bool {
+pub fn goroutine_is_back(rt: &Runtime, p: PRef) -> bool {
     if !rt.back_from_call.load(Ordering::Relaxed) {
         return false;
     }
-    let none_waits = || rt.nodes.iter().all(|n| n.runq.is_empty());
-    let waits = !p.of_node().runq.is_empty();
+    let none_waits = || rt.nodes.iter().all(|n| n.runq.is_empty() && n.high.is_empty());
+    let waits = !(p.of_node().runq.is_empty() && p.of_node().high.is_empty());
     if !waits && none_waits() {
         rt.back_from_call.store(false, Ordering::Relaxed);
         // Pairs with the fence in `Idle::work_added`: if a thread has queued a goroutine and set
@@ -667,8 +669,8 @@ fn goroutine_is_back(rt: &Runtime, p: PRef) -> bool {
     waits
 }
 
-/// Takes the P of an M whose call sysmon has seen before, or whose P has an event that is due. True: something needs the P.
-/// Go's `retake`. seed: S7
+/// Takes the P of an M whose call sysmon has seen before, or whose P has an event that is due.
+/// True: something needs the P. Go's `retake`. seed: S7
 fn retake(rt: &Runtime, p: PRef) -> bool {
     let needed = p.has_work()
         || p.timers.next() != i64::MAX
