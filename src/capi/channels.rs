@@ -248,8 +248,11 @@ unsafe extern "C" fn select_at(
     to: usize,
 ) -> Returning {
     let entered = Entered::new();
+    entered.returns_to(to);
+    // No closure, which the compiler would call.
     // SAFETY: `cases` are those of `gs_select`.
-    Returning::to(to, entered, || unsafe { select_of(cases, n, deadline) })
+    let result = unsafe { select_of(cases, n, deadline) };
+    Returning::with(result, entered)
 }
 
 /// # Safety

@@ -86,6 +86,14 @@ impl Entered {
         Entered { from, m }
     }
 
+    /// Notes that the call returns to `place` in the user's code.
+    #[inline(always)]
+    pub fn returns_to(&self, place: usize) {
+        if let Some(m) = self.m {
+            m.returns_to.set(place);
+        }
+    }
+
     /// Whether the user's code made the call, and not a function that the library calls while
     /// inside.
     #[inline(always)]
@@ -118,18 +126,21 @@ pub struct Returning {
 }
 
 impl Returning {
-    /// Runs `wait`, which may switch, as the rest of a call that returns to `place` in the user's
-    /// code.
+    /// The rest of a call that returns to `place` in the user's code after `wait`, which may switch.
     #[inline(always)]
     pub fn to(place: usize, entered: Entered, wait: impl FnOnce() -> i32) -> Returning {
-        if let Some(m) = entered.m {
-            m.returns_to.set(place);
-        }
-        let result = wait() as isize;
+        entered.returns_to(place);
+        let result = wait();
+        Returning::with(result, entered)
+    }
+
+    /// The end of a call that began with [`Entered::returns_to`].
+    #[inline(always)]
+    pub fn with(result: i32, entered: Entered) -> Returning {
         let m = m::current();
         let expected = m.map_or(0, |m| m.returns_to.get());
         entered.back_on(m);
-        Returning { result, expected }
+        Returning { result: result as isize, expected }
     }
 }
 
