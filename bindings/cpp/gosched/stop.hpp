@@ -174,18 +174,31 @@ public:
 
 // The waits with a token. An operation that needs no wait is done even if a stop is requested.
 
+/// Whether a wait ends without its token, with the result r: wait(d) need not wait, a stop is requested already, or none
+/// is possible.
+template <class Wait>
+bool ends_without_token(const std::stop_token &st, gs_deadline at, Wait &wait, int &r)
+{
+    r = wait(GS_NOWAIT);
+    if (r != -EAGAIN)
+        return true;
+    if (st.stop_requested())
+        r = stop_asked;
+    else if (!st.stop_possible())
+        r = wait(at);
+    else
+        return false;
+    return true;
+}
+
 inline int chan_or_stop(const std::stop_token &st, const gs_case &op, gs_deadline at)
 {
     const auto wait = [&op](gs_deadline d) {
         return op.op == GS_RECV ? gs_chan_recv(op.ch, op.elem, d) : gs_chan_send(op.ch, op.elem, d);
     };
-    int r = wait(GS_NOWAIT);
-    if (r != -EAGAIN)
+    int r;
+    if (ends_without_token(st, at, wait, r))
         return r;
-    if (st.stop_requested())
-        return stop_asked;
-    if (!st.stop_possible())
-        return wait(at);
     stop_chan stop(st);
     if (stop.get() == nullptr)
         return -ENOMEM;
@@ -226,13 +239,9 @@ inline int join_or_stop(stop_guard &guard, gs_g *g) noexcept
 template <class Wait>
 int wait_or_stop(const std::stop_token &st, gs_deadline at, Wait &&wait)
 {
-    int r = wait(GS_NOWAIT);
-    if (r != -EAGAIN)
+    int r;
+    if (ends_without_token(st, at, wait, r))
         return r;
-    if (st.stop_requested())
-        return stop_asked;
-    if (!st.stop_possible())
-        return wait(at);
     struct frame {
         Wait &wait;
         gs_deadline at;
