@@ -198,6 +198,15 @@ struct state {
     bool in_warning;      /* the next call of the warning function continues a warning */
 };
 
+/* Makes the table on top of the stack weak: its keys ("k") or its values ("v"). */
+static inline void lgs_make_weak(lua_State *L, const char *mode)
+{
+    lua_createtable(L, 0, 1);
+    lua_pushstring(L, mode);
+    lua_setfield(L, -2, "__mode");
+    lua_setmetatable(L, -2);
+}
+
 static inline struct state *lgs_state(lua_State *L)
 {
     return lua_touserdata(L, lua_upvalueindex(1));

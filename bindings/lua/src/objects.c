@@ -176,9 +176,6 @@ void lgs_methods(struct state *S, lua_State *L, enum lgs_type type, const luaL_R
 void lgs_boxes_open(lua_State *L)
 {
     lua_newtable(L);
-    lua_createtable(L, 0, 1);
-    lua_pushliteral(L, "v");
-    lua_setfield(L, -2, "__mode");
-    lua_setmetatable(L, -2);
+    lgs_make_weak(L, "v");
     lua_rawsetp(L, LUA_REGISTRYINDEX, &boxes_key);
 }

@@ -257,10 +257,7 @@ static void push_rev(struct state *S, lua_State *L)
     }
     lua_newtable(L);
     int rev = lua_gettop(L);
-    lua_createtable(L, 0, 1);
-    lua_pushliteral(L, "k");
-    lua_setfield(L, -2, "__mode");
-    lua_setmetatable(L, rev);
+    lgs_make_weak(L, "k");
     lua_getfield(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
     int loaded = lua_gettop(L);
     /* Modules before fields: a module that is also a field of another one is written as a module. */
@@ -678,10 +675,7 @@ void lgs_pack_open(struct state *S, lua_State *L)
     int top = lua_gettop(L);
     S->rev_stale = true;
     lua_newtable(L);
-    lua_createtable(L, 0, 1);
-    lua_pushliteral(L, "k");
-    lua_setfield(L, -2, "__mode");
-    lua_setmetatable(L, -2);
+    lgs_make_weak(L, "k");
     lua_rawsetp(L, LUA_REGISTRYINDEX, &clones_key);
     lua_newtable(L);
     lua_rawsetp(L, LUA_REGISTRYINDEX, &loading_key);
