@@ -1,46 +1,42 @@
 //! What an M finds when it wakes: a P, perhaps a task, and whether the M spins.
 
-use super::p::{P, PRef};
+use super::p::PRef;
 use super::task::Task;
 use core::cell::Cell;
-use core::ptr;
-use core::sync::atomic::{AtomicI64, AtomicPtr, Ordering};
 
 /// The gift of one M. The thread that is about to notify the M puts it there, and the M takes it
 /// afterwards: the notification orders the two.
 pub struct Gift {
-    p: AtomicPtr<P>,
+    p: Cell<Option<PRef>>,
     task: Cell<Option<Task>>,
     spins: Cell<bool>,
     /// When the gift was put there, in ns; known where there is more than one node.
-    put_at: AtomicI64,
+    put_at: Cell<i64>,
 }
 
 impl Gift {
     pub fn none() -> Gift {
         Gift {
-            p: AtomicPtr::new(ptr::null_mut()),
+            p: Cell::new(None),
             task: Cell::new(None),
             spins: Cell::new(false),
-            put_at: AtomicI64::new(0),
+            put_at: Cell::new(0),
         }
     }
 
     /// For the thread that alone may notify the M. `spins`: the M is counted as spinning. `now`: in
     /// ns, or 0.
     pub fn put(&self, p: Option<PRef>, task: Option<Task>, spins: bool, now: i64) {
-        self.p.store(p.map_or(ptr::null_mut(), PRef::as_ptr), Ordering::Relaxed);
+        self.p.set(p);
         self.task.set(task);
         self.spins.set(spins);
-        self.put_at.store(now, Ordering::Relaxed);
+        self.put_at.set(now);
     }
 
     /// Takes the P out; `None`: there is none.
     #[must_use]
     pub fn take_p(&self) -> Option<PRef> {
-        let p = self.p.swap(ptr::null_mut(), Ordering::Relaxed);
-        // SAFETY: not null, so `put` has put a P there, and P's stay mapped until shutdown.
-        (!p.is_null()).then(|| unsafe { PRef::from_ptr(p) })
+        self.p.take()
     }
 
     /// Takes the task out.
@@ -56,6 +52,6 @@ impl Gift {
 
     /// When the gift was put there, in ns; 0: unknown.
     pub fn put_at(&self) -> i64 {
-        self.put_at.load(Ordering::Relaxed)
+        self.put_at.get()
     }
 }
