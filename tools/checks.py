@@ -399,7 +399,7 @@ def postgres_server(connections: int) -> Iterator[int]:
     """Its port: of PostgreSQL with a new database, whose superuser postgres needs no password, for this many clients."""
     binaries = max(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda p: float(p.parts[-3])).parent
     users = {entry.pw_name for entry in pwd.getpwall()}
-    user = "postgres" if "postgres" in users else "nobody"  # it refuses to run as root
+    user = "postgres" if "postgres" in users else "nobody"  # PostgreSQL refuses to run as root
     with tempfile.TemporaryDirectory(prefix="gosched-", dir="/tmp") as directory:
         if os.getuid() == 0:
             shutil.chown(directory, user)
