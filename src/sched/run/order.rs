@@ -166,11 +166,8 @@ fn next_unusual(m: MRef, p: PRef, tick: u32) -> Option<Task> {
     } else if hands_over && (out_of_order || p.pace.events.get() > 0) {
         of_event(m, p)
     } else {
-        // While no goroutines hand over to each other, the usual order reaches the goroutines that
-        // events have made ready.
-        if !hands_over {
-            p.pace.events.set(p.pace.events.get().saturating_sub(1));
-        }
+        // The usual order reaches the goroutines that events have made ready, if there are any.
+        p.pace.events.set(p.pace.events.get().saturating_sub(1));
         None
     };
     task.or_else(|| next_in_order(m, p))

@@ -14,8 +14,8 @@ use crate::sched::types::runtime::{Runtime, rt};
 use crate::sched::types::task::{Task, TaskKind};
 use core::sync::atomic::Ordering;
 
-/// A goroutine runs for this time, in ns, before it lends its P to an event, or to an M that is
-/// back from a call. A preempted goroutine runs longer by the time for which it was kept from the
+/// A goroutine runs for this time, in ns, before it lends its P to an event, or makes room for a
+/// goroutine that is back from a call. A preempted goroutine runs longer by the time for which it was kept from the
 /// P, so a flood of events gets at most half of the P.
 pub const WAKE_UP: i64 = 100_000;
 

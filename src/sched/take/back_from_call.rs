@@ -1,7 +1,6 @@
 //! M's without a P whose goroutines need a P, now or soon: back from an announced call, or from a
 //! block in which another thread took the P. SYSCALLS.md draws the states ([`Hold`]). seed: S7, B8
 
-use super::call::SURE;
 use crate::os::{thread, time};
 use crate::sched::prim::clock;
 use crate::sched::run::{owner, preempted, ready, requests, switch};
@@ -14,6 +13,8 @@ use crate::sched::types::runtime::rt;
 use core::ptr;
 use core::sync::atomic::{Ordering, fence};
 
+/// After this number of long calls in a row the next call counts as long from its beginning.
+pub const SURE: u8 = 2;
 /// A call that takes less than this, in ns, is not long.
 const SHORT: i64 = 20_000;
 /// The CPU time without a P that a goroutine may use for each of its calls, in ns.

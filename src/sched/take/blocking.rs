@@ -118,13 +118,16 @@ pub fn off_p(m: MRef, f: impl FnOnce()) {
     });
     m.hold.begin_call();
     f();
-    match p {
-        Some(p) if take_back(m, p) => restore_p(m, p),
-        // An M that began without a P has no P to take.
-        p => {
-            let _ = p.is_some_and(|p| take_another(m, p));
-            m.hold.end();
+    // An M that began without a P has no P to take.
+    let has_p = p.is_some_and(|p| {
+        let is_back = take_back(m, p);
+        if is_back {
+            restore_p(m, p);
         }
+        is_back || take_another(m, p)
+    });
+    if !has_p {
+        m.hold.end();
     }
 }
 

@@ -1,13 +1,14 @@
 //! System calls and other blocks that the caller announces. SYSCALLS.md has the protocol.
 //! seed: S7, B5
 //!
-//! Entering only marks the P; sysmon takes the P away when it sees the same call twice. Leaving takes the P back with one compare-and-swap, or takes an idle P,
-//! or goes on without a P, or queues the goroutine for a P.
+//! Entering only marks the P; sysmon takes the P away when it sees the same call twice. Leaving
+//! takes the P back with one compare-and-swap, or takes an idle P, or goes on without a P, or queues
+//! the goroutine for a P.
 //!
 //! During a call the thread counts as a plain thread: a function of the library that blocks, blocks
 //! the thread.
 
-use super::back_from_call::{self, queue_after_call, take_again};
+use super::back_from_call::{self, SURE, queue_after_call, take_again};
 use super::boundary::{self, Entered};
 use super::loan;
 use crate::os::time;
@@ -20,9 +21,6 @@ use crate::sched::types::m::{self, MRef};
 use crate::sched::types::p::{PRef, PStatus};
 use crate::sched::types::runtime::rt;
 use core::sync::atomic::Ordering;
-
-/// After this number of long calls in a row the next call counts as long from its beginning.
-pub const SURE: u8 = 2;
 
 /// Announces that the running goroutine may block its thread. Does nothing on a plain thread. Go's
 /// `entersyscall`.

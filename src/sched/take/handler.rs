@@ -58,10 +58,13 @@ fn leave_context(m: MRef) {
 
 /// In the handler: waits if the goroutine has lost its P, or has to give it away.
 fn stop_here(m: MRef) {
-    if !m.hold.is_held() && is_interruptible(m.g()) && m.hold.has_lost_p() {
+    if !is_interruptible(m.g()) {
+        return;
+    }
+    if m.hold.has_lost_p() {
         // The goroutine has lost its P in a block or a call, and runs without a P.
         ensure_p_here(m);
-    } else if !m.p.get().is_null() && is_interruptible(m.g()) {
+    } else if !m.p.get().is_null() {
         let p = m.p();
         // Acquire: pairs with the stopper's SeqCst.
         let asked = p.attention.load(Ordering::Acquire);

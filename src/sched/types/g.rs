@@ -156,7 +156,7 @@ pub struct G {
     /// Calls of `gs_entersyscall` not yet undone.
     pub syscall_depth: Cell<u32>,
     /// How many of the latest system calls have lasted so long that their P was taken, at most
-    /// [`call::SURE`](crate::sched::take::call::SURE).
+    /// [`SURE`](crate::sched::take::back_from_call::SURE).
     pub long_calls: Cell<u8>,
     /// The CPU time used without a P between calls, in ns, less an allowance for each call
     /// ([`back_from_call`](crate::sched::take::back_from_call)).

@@ -25,6 +25,7 @@ use crate::sched::take::loan;
 use crate::sched::take::preempt::{self, Doing, Sent};
 use crate::sched::types::attention;
 use crate::sched::types::m::MRef;
+use crate::sched::types::node::Node;
 use crate::sched::types::p::{PRef, PStatus};
 use crate::sched::types::runtime::{Runtime, rt};
 use crate::sched::wait::{netpoll, timers};
@@ -655,8 +656,9 @@ pub fn goroutine_is_back(rt: &Runtime, p: PRef) -> bool {
     if !rt.back_from_call.load(Ordering::Relaxed) {
         return false;
     }
-    let none_waits = || rt.nodes.iter().all(|n| n.runq.is_empty() && n.high.is_empty());
-    let waits = !(p.of_node().runq.is_empty() && p.of_node().high.is_empty());
+    let waits_on = |n: &Node| !n.runq.is_empty() || !n.high.is_empty();
+    let none_waits = || !rt.nodes.iter().any(waits_on);
+    let waits = waits_on(p.of_node());
     if !waits && none_waits() {
         rt.back_from_call.store(false, Ordering::Relaxed);
         // Pairs with the fence in `Idle::work_added`: if a thread has queued a goroutine and set
