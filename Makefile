@@ -255,7 +255,7 @@ uninstall: ## remove what install has put there
 	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" = 0 ]; then ldconfig; fi
 
 setup: ## install what building, running, testing and benchmarking need, all at once
-	@tools/setup build run test servers cpp embed mpi clients preload lua lab bench bench-servers lua-bench python python-bench
+	@tools/setup build run test servers cpp embed mpi clients preload lua trace lab bench bench-servers lua-bench python python-bench
 
 # Each group is looked at once, and again when tools/setup changes or target/ is gone.
 $(STAMP)/%: tools/setup
