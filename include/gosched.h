@@ -2154,6 +2154,59 @@ int gs_stats_node(int node, struct gs_stats *out);
  */
 int64_t gs_stats_steals(int node, int from);
 
+/* ---- Traces of events ---- */
+
+/**
+ * Begins to write an event trace to the file descriptor fd, in the format of Go's execution
+ * tracer ("go 1.26 trace"), which `go tool trace` and gosched-trace read. The trace shows all
+ * goroutines, when each ran on which P, what it waited for and who woke it, system calls and
+ * stacks. fd stays open until gs_trace_stop has returned; it may be a file, a pipe or a socket,
+ * which a thread of the library writes. There need be no runtime yet: a trace lasts over
+ * gs_shutdown and gs_init. The world is stopped for a moment.
+ *
+ * 0; -EBUSY: a trace is being written already; -EBADF; -EAGAIN, -ENOMEM: the system gives no
+ * thread; -EDEADLK: the caller has stopped the world. Goroutines and plain threads; may switch
+ * goroutines. Go's trace.Start.
+ * Not async-signal-safe.
+ */
+int gs_trace_start(int fd);
+
+/**
+ * Ends the trace, and returns when all of it is written. 0; -EINVAL: there is no trace; -EBUSY:
+ * another thread starts or ends one; -ENOBUFS: the trace has ended before, because its reader was
+ * so slow that 256 MiB waited to be written; -ENOMEM: the trace has ended before for lack of
+ * memory; a negative errno value of write(2), after which the trace has ended; -EDEADLK: the
+ * caller has stopped the world. Goroutines and plain threads; may switch goroutines. Go's
+ * trace.Stop.
+ * Not async-signal-safe.
+ */
+int gs_trace_stop(void);
+
+/**
+ * Begins to keep the events of at least the last ns nanoseconds in memory, in parts of about a
+ * second, at most 64 MiB. 0; -EBUSY: events are kept already; -EINVAL: ns is not positive; else as
+ * gs_trace_start. Goroutines and plain threads; may switch goroutines. Go's
+ * trace.FlightRecorder.
+ * Not async-signal-safe.
+ */
+int gs_flight_start(int64_t ns);
+
+/**
+ * Keeps events no longer, and forgets those that were kept. 0; -EINVAL: no events are kept;
+ * -EBUSY; -EDEADLK as gs_trace_stop. Goroutines and plain threads; may switch goroutines.
+ * Not async-signal-safe.
+ */
+int gs_flight_stop(void);
+
+/**
+ * Writes the events that are kept to fd as a trace, and goes on keeping events. 0; -EINVAL: no
+ * events are kept; -EBUSY: another thread writes them, or starts or ends a trace; -EBADF; a
+ * negative errno value of write(2); -EDEADLK as gs_trace_stop. Goroutines and plain threads; may
+ * switch goroutines.
+ * May switch; not async-signal-safe.
+ */
+int gs_flight_write(int fd);
+
 /* ---- Inline fast paths ---- */
 
 #if defined(__GNUC__) && !defined(GS_NO_INLINE)

@@ -63,6 +63,7 @@ mod sched;
 mod stack;
 mod sync;
 mod time;
+mod trace;
 
 /// Called when the library is loaded, so that the child of a fork finds every lock free. The
 /// program's first call would be too late: another thread may fork during that call.

@@ -10,8 +10,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The rooms of the library, from the top down.
-const HOUSE: [&str; 12] =
-    ["capi", "io", "time", "chan", "sync", "sched", "cxx", "stack", "numa", "os", "arch", "atomic"];
+const HOUSE: [&str; 13] = [
+    "capi", "io", "time", "chan", "sync", "sched", "trace", "cxx", "stack", "numa", "os", "arch",
+    "atomic",
+];
 /// The rooms of the scheduler, from the top down.
 const SCHED: [&str; 10] =
     ["inspect", "lifecycle", "services", "schedule", "ext", "take", "run", "wait", "types", "prim"];

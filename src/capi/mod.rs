@@ -16,6 +16,7 @@ mod stats;
 mod sync;
 mod syscalls;
 mod timers;
+mod trace;
 
 pub use channels::*;
 pub use embed::*;
@@ -29,6 +30,7 @@ pub use stats::*;
 pub use sync::*;
 pub use syscalls::*;
 pub use timers::*;
+pub use trace::*;
 
 use core::ffi::c_int;
 

@@ -307,6 +307,13 @@ pub fn poll_now(fd: i32, events: i16) -> isize {
     if n > 0 { one.revents as u16 as isize } else { n }
 }
 
+/// Waits for at most `ms` until a write to the file would not block, or would fail.
+pub fn is_writable(fd: i32, ms: i32) -> bool {
+    let mut one = libc::pollfd { fd, events: libc::POLLOUT, revents: 0 };
+    // SAFETY: one entry.
+    unsafe { libc::poll(&mut one, 1, ms) > 0 }
+}
+
 /// Blocks the thread until the first file has an event, or the second has a byte to read. False:
 /// the deadline (ns; negative: none) has passed. Signals end the wait too.
 pub fn poll_two(fd: i32, events: i16, other: i32, deadline: i64) -> bool {

@@ -28,6 +28,7 @@ use super::locked::Locked;
 use core::alloc::{GlobalAlloc, Layout};
 use core::cell::Cell;
 use core::ffi::CStr;
+use core::mem::MaybeUninit;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicU8, Ordering};
 use dlmalloc::Dlmalloc;
@@ -265,6 +266,13 @@ pub fn boxed<T>(value: T) -> Option<Box<T>> {
         at.write(value);
         Some(Box::from_raw(at.as_ptr()))
     }
+}
+
+/// [`boxed`] for a value that the caller writes in place, because it is too large for a stack.
+pub fn boxed_uninit<T>() -> Option<Box<MaybeUninit<T>>> {
+    const { assert!(size_of::<T>() != 0) };
+    // SAFETY: a block of the global allocator with the layout of a `T`, which may hold anything.
+    unsafe { Some(Box::from_raw(alloc(Layout::new::<T>())?.cast::<MaybeUninit<T>>().as_ptr())) }
 }
 
 /// Makes room in a list for `more` elements. False: there is no memory, and the

@@ -9,6 +9,14 @@ pub fn now() -> i64 {
     ts.tv_sec * 1_000_000_000 + ts.tv_nsec
 }
 
+/// The wall clock, CLOCK_REALTIME, in ns.
+pub fn wall() -> i64 {
+    let mut ts = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `ts` is writable.
+    unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &mut ts) };
+    ts.tv_sec * 1_000_000_000 + ts.tv_nsec
+}
+
 /// Blocks the calling thread for about `ns`.
 pub fn sleep(ns: i64) {
     let _errno = super::KeepErrno::new();

@@ -1,6 +1,6 @@
 //! fork(2): the locks that are held across it, and what the child forgets.
 
-use super::{keys, orphans, stopping};
+use super::{keys, orphans, stopping, tracing};
 use crate::cxx;
 use crate::os::forking::{ALLOCATES, FORKING, SYSMON_ABSTAINS, may_fork};
 use crate::os::{heap, log, thread, time};
@@ -168,5 +168,7 @@ pub extern "C" fn in_child() {
     unsafe { unlock_after_fork(parent) };
     thread::forget_own();
     cxx::forked(parent.map(|rt| &rt.copies));
+    // SAFETY: this is the child's only thread.
+    unsafe { tracing::forked() };
     hooks::forked();
 }

@@ -3,7 +3,7 @@
 use super::fault::on_fault;
 use super::fork::{after_fork, before_fork, in_child};
 use super::goroutine::{goroutine_begin, goroutine_end};
-use super::{orphans, stopping};
+use super::{orphans, stopping, tracing};
 use crate::arch::{self, FpControl, sanitizer};
 use crate::os::cpu::{self, CpuSet};
 use crate::os::locked::Locked;
@@ -83,6 +83,7 @@ fn init_default() -> Result<(), i32> {
 /// no lock taken, even if another thread forks during the first `init`.
 pub fn on_load() {
     thread::at_fork(before_fork, after_fork, in_child);
+    tracing::on_load();
 }
 
 /// Makes the runtime. `-EBUSY`: there is a runtime already; `-EINVAL`: a value is out of its range;
@@ -101,7 +102,7 @@ pub fn init_with(resolve: impl FnOnce() -> Result<Config, i32>) -> Result<(), i3
     let _no_cancel = NoCancel::new();
     // Before `LIFE` is taken, because `Copies::new` waits for the loader's lock.
     let copies = cxx::Copies::new();
-    LIFE.with(|| {
+    let made = LIFE.with(|| {
         if try_rt().is_some() {
             return Err(-libc::EBUSY);
         }
@@ -132,7 +133,11 @@ pub fn init_with(resolve: impl FnOnce() -> Result<Config, i32>) -> Result<(), i3
         }
         CHANGING.store(false, Ordering::SeqCst);
         started
-    })
+    });
+    if made.is_ok() {
+        tracing::start_by_environment();
+    }
+    made
 }
 
 /// Waits until no thread is inside. `CHANGING` is set and there is no runtime, so threads that are

@@ -13,3 +13,4 @@ pub mod run;
 pub mod spawn;
 pub mod stopping;
 pub mod timer_calls;
+pub mod tracing;

@@ -4,7 +4,7 @@ use crate::os::heap;
 use crate::sched::ext::gang;
 use crate::sched::ext::gang::state::Gang;
 use crate::sched::run::group::{self, Group};
-use crate::sched::run::{ready, stacks};
+use crate::sched::run::{ready, stacks, traced};
 use crate::sched::types::g::{GRef, Status, flags};
 use crate::sched::types::m::{self, MRef};
 use crate::sched::types::node::priority;
@@ -12,6 +12,7 @@ use crate::sched::types::p::count;
 use crate::sched::types::runtime::{Guest, Runtime, rt};
 use crate::sched::types::task::{GoFn, Newborn, Task};
 use crate::stack::SizeClass;
+use crate::trace;
 use core::ffi::{CStr, c_void};
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{Ordering, fence};
@@ -66,9 +67,34 @@ pub fn spawn_on(m: Option<MRef>, f: GoFn, arg: *mut c_void, pc: usize) -> i32 {
         return spawn_from_outside(f, arg, pc);
     };
     let p = m.p();
+    if p.is_careful.get() {
+        return spawn_carefully(m, f, arg, pc);
+    }
     let Some(n) = stacks::newborn(p) else { return -libc::ENOMEM };
     // SAFETY: `curg` is null or a descriptor.
     let spawner = unsafe { GRef::from_nullable(m.curg.get()) };
+    fill(n, f, arg, pc, id_of(spawner));
+    count(&p.created, 1);
+    if spawns_roots(spawner) {
+        ready::push_root(Task::newborn(n));
+    } else {
+        ready::push_private(p, Task::newborn(n));
+    }
+    0
+}
+
+/// [`spawn_on`] on a P with something unusual: events are traced, goroutines go to other P's, or the
+/// next wait is measured.
+#[cold]
+#[inline(never)]
+fn spawn_carefully(m: MRef, f: GoFn, arg: *mut c_void, pc: usize) -> i32 {
+    let p = m.p();
+    if trace::is_on() {
+        // A trace names the goroutine from the spawn on, so it needs a number, and a descriptor.
+        return spawn_with(f, arg, pc, &Options::DEFAULT).map_or_else(|e| e, |_| 0);
+    }
+    let Some(n) = stacks::newborn(p) else { return -libc::ENOMEM };
+    let spawner = m::current_g();
     fill(n, f, arg, pc, id_of(spawner));
     count(&p.created, 1);
     if p.migrates {
@@ -138,6 +164,11 @@ pub fn spawn_with(f: GoFn, arg: *mut c_void, pc: usize, options: &Options) -> Re
         Some(p) => count(&p.created, 1),
         None => drop(rt.created_without_p.fetch_add(1, Ordering::Relaxed)),
     }
+    if trace::is_on()
+        && let Some(m) = m
+    {
+        traced::creates(m, g);
+    }
     submit(rt, m, g, options, node);
     Ok(g)
 }
@@ -178,6 +209,7 @@ fn create(
     g.stack_class.set(options.stack);
     g.data.store(options.data, Ordering::Relaxed);
     g.last_p.set(u16::MAX);
+    g.trace.reset();
     // Pairs with the fence in `Runtime::for_each_g`: a thread that has stopped the world, and
     // visits the goroutine while a plain thread spawns it, sees what is written above.
     fence(Ordering::Release);

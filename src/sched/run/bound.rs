@@ -69,6 +69,16 @@ pub fn is_for_pinned(m: MRef) -> bool {
     m.pinned_here.load(Ordering::Relaxed) as usize | m.places.load(Ordering::Relaxed).addr() != 0
 }
 
+/// Whether [`is_for_pinned`] holds, or the M needs g0 for its switches ([`M::by_g0`]).
+///
+/// [`M::by_g0`]: crate::sched::types::m::M::by_g0
+#[inline(always)]
+pub fn is_unusual(m: MRef) -> bool {
+    let pinned = m.pinned_here.load(Ordering::Relaxed) as usize;
+    // A single branch, as in `is_for_pinned`.
+    pinned | m.places.load(Ordering::Relaxed).addr() | m.by_g0.get() != 0
+}
+
 /// Whether goroutines are pinned to the M's thread.
 #[inline(always)]
 pub fn has_pinned(m: MRef) -> bool {

@@ -15,4 +15,5 @@ pub mod stacks;
 pub mod start;
 pub mod steal;
 pub mod switch;
+pub mod traced;
 pub mod yielding;

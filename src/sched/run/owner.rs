@@ -1,6 +1,6 @@
 //! How a P changes its owner.
 
-use super::requests;
+use super::{requests, traced};
 use crate::sched::types::attention::TO_G0;
 use crate::sched::types::m::MRef;
 use crate::sched::types::p::{P, PRef, PStatus};
@@ -32,6 +32,9 @@ pub fn make_idle(rt: &Runtime, p: PRef) {
 /// Takes the P from its M; the caller alone owns the P then.
 pub fn release_p(m: MRef) -> PRef {
     let p = m.p();
+    if m.is_traced() {
+        traced::gives_up_p(m);
+    }
     m.p.set(ptr::null());
     p.become_idle();
     p
@@ -43,6 +46,7 @@ pub fn acquire_p(m: MRef, p: PRef) {
     p.last_m.store(m.as_ptr(), Ordering::Relaxed);
     p.become_running(m);
     m.p.set(p.as_ptr().cast_const().cast::<P>());
+    traced::follow(m, p);
     m.set_between(false);
     m.node.set(p.node as usize);
     m.bind_to(p.node as usize);

@@ -1,7 +1,7 @@
 //! Making a goroutine runnable: into which queue it goes.
 
-use super::preempted;
 use super::start::{self, work_added, work_added_on};
+use super::{preempted, traced};
 use crate::os::time;
 use crate::sched::prim::ring::Ring;
 use crate::sched::take::events;
@@ -12,6 +12,7 @@ use crate::sched::types::p::PRef;
 use crate::sched::types::runtime::{Guest, Runtime, rt};
 use crate::sched::types::task::{Batch, Task, TaskKind};
 use crate::sched::types::waiter::When;
+use crate::trace;
 use core::iter;
 use core::sync::atomic::{Ordering, fence};
 
@@ -95,13 +96,17 @@ fn set_runnext(p: PRef, task: Task) {
 #[cold]
 #[inline(never)]
 fn ready_special(m: MRef, g: GRef, when: When) {
-    let (rt, p, task) = (rt(), m.p(), Task::goroutine(g));
+    let (rt, p) = (rt(), m.p());
+    if trace::is_on() {
+        traced::readies(g);
+    }
     if let Some(from) = p.stop_measuring() {
         measure_wait(g, if from == 0 { time::now() } else { from });
-        if !is_special(g, p.migrates) {
-            return push_ready(p, g, when);
-        }
     }
+    if !is_special(g, p.migrates) {
+        return push_ready(p, g, when);
+    }
+    let task = Task::goroutine(g);
     if g.has(flags::BOUND)
         && g.priority.get() != priority::MEMBER
         && g.bound_m.get() == m.as_ptr().cast_const()
@@ -124,6 +129,9 @@ fn ready_without_p(g: GRef) {
     // The runtime stays until the goroutine has ended.
     let _inside = Guest::enter_if_there();
     let rt = rt();
+    if trace::is_on() {
+        traced::readies(g);
+    }
     let (mut task, prio) = (Task::goroutine(g), g.priority.get());
     let home = g.last_p.get() as usize;
     measure_wait(g, time::now());

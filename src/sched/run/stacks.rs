@@ -200,6 +200,7 @@ pub unsafe fn begin_as(p: PRef, newborn: NonNull<Newborn>, g: GRef) {
     g.priority.set(priority::NORMAL);
     g.data.store(ptr::null_mut(), Ordering::Relaxed);
     g.id.store(next_id(p), Ordering::Relaxed);
+    g.trace.reset();
     switch::assign(p, g);
     if p.newborns.is_full() {
         p.of_node().newborns.take_back(&p.newborns, NEWBORNS / 2);

@@ -6,13 +6,14 @@
 
 use super::bound::may_run;
 use super::order::next_direct;
-use super::stacks;
+use super::{stacks, traced};
 use crate::arch::{self, Place, sanitizer};
 use crate::sched::ext::exceptions;
 use crate::sched::types::g::{GRef, Status, flags};
 use crate::sched::types::m::{Commit, M, MRef};
 use crate::sched::types::p::{PRef, count};
 use crate::sched::types::task::{Task, TaskKind};
+use crate::trace;
 use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::Ordering;
@@ -47,7 +48,7 @@ pub fn switch_away_alone(m: MRef, commit: impl FnOnce()) -> MRef {
 #[inline(always)]
 pub fn successor(m: MRef) -> Option<Task> {
     // SAFETY: a goroutine that parks, yields or ends has had a P since it entered the library.
-    if m.by_g0.get() != 0 { None } else { next_direct(m, unsafe { m.must_p() }) }
+    if m.by_g0.get() != 0 { traced::successor(m) } else { next_direct(m, unsafe { m.must_p() }) }
 }
 
 /// Chooses the next task before the goroutine that has left is published; on g0, for an M with
@@ -189,6 +190,9 @@ pub unsafe fn switch_to_g0(m: MRef, commit: Option<Commit>) {
     let mut here = Place::new();
     let state = ThreadState::take(m, &mut here);
     let g = m.g();
+    if m.is_traced() {
+        traced::leaves(m, g);
+    }
     if m.p.get().is_null() {
         // The world may be stopped: until the goroutine's registers are saved a collector must not
         // see an old context. Release: pairs with the Acquire in `embed::sp_at_rest`.
@@ -344,6 +348,9 @@ pub fn assign(p: PRef, g: GRef) {
 #[inline(never)]
 pub fn moved(p: PRef, g: GRef) {
     g.last_p.set(p.id);
+    if trace::is_on() {
+        traced::runs(p, g);
+    }
     // The stack of an attached thread stays where it is.
     if p.rt().nodes.len() > 1
         && let Some(stack) = g.stack.get()

@@ -16,7 +16,7 @@ use crate::sched::run::steal::{
     from_global, more_for_thieves, of_low_priority, steal, work_anywhere,
 };
 use crate::sched::run::switch::{Away, Left, assign};
-use crate::sched::run::{group, ready, stacks};
+use crate::sched::run::{group, ready, stacks, traced};
 use crate::sched::take::{blocking, events, loan, preempt, world};
 use crate::sched::types::attention;
 use crate::sched::types::g::{GRef, flags};
@@ -38,6 +38,9 @@ pub fn run(m: MRef) {
     while let Some(g) = next(m) {
         if (m.is_hooked() || g.has(flags::HELD)) && !hooks::enter(m, g) {
             continue;
+        }
+        if m.is_traced() {
+            traced::runs(m.p(), g);
         }
         let mut goes_on = switch_to(m, g);
         while let Some(g) = goes_on {

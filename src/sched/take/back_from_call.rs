@@ -3,13 +3,14 @@
 
 use crate::os::{thread, time};
 use crate::sched::prim::clock;
-use crate::sched::run::{owner, preempted, ready, requests, switch};
+use crate::sched::run::{owner, preempted, ready, requests, switch, traced};
 use crate::sched::types::g::{GRef, Status};
 use crate::sched::types::hold::Hold;
 use crate::sched::types::m::{self, MRef};
 use crate::sched::types::node::priority;
 use crate::sched::types::p::PRef;
 use crate::sched::types::runtime::rt;
+use crate::trace;
 use core::ptr;
 use core::sync::atomic::{Ordering, fence};
 
@@ -43,10 +44,31 @@ pub fn take_again(m: MRef, g: GRef) -> bool {
         return take_another_and_learn(m, g, old);
     }
     if g.long_calls.get() != 0 {
-        learn(g, true);
+        learn_kept(g, old);
     }
     restore_p(m, old);
     true
+}
+
+/// A bit of `G::long_calls` during a call that is traced: its end is traced, too.
+const IS_TRACED: u8 = 1 << 7;
+
+/// Lets the end of the call under way be traced.
+pub fn note_traced(g: GRef) {
+    g.long_calls.set(g.long_calls.get() | IS_TRACED);
+}
+
+#[cold]
+#[inline(never)]
+fn learn_kept(g: GRef, old: PRef) {
+    let calls = g.long_calls.get();
+    g.long_calls.set(calls & !IS_TRACED);
+    if trace::is_on() {
+        traced::runs(old, g);
+    }
+    if calls & !IS_TRACED != 0 {
+        learn(g, true);
+    }
 }
 
 /// Takes the M's old P back after a call. True if no other thread has taken it, or if `mark` has
@@ -60,10 +82,15 @@ pub fn take_back(m: MRef, old: PRef) -> bool {
 #[inline(never)]
 fn take_another_and_learn(m: MRef, g: GRef, old: PRef) -> bool {
     m.ask_for_usual_turns();
+    g.long_calls.set(g.long_calls.get() & !IS_TRACED);
     if !m.has_lost_p_before.replace(false) {
         learn(g, false);
     }
-    take_another(m, old)
+    let has_p = take_another(m, old);
+    if has_p && trace::is_on() {
+        traced::runs(m.p(), g);
+    }
+    has_p
 }
 
 /// Makes `old`, which [`take_back`] has taken, the M's P.
@@ -190,6 +217,9 @@ pub fn ensure_p(m: MRef) -> MRef {
     }
     let commit = if stop_going_on(m) { queue_after_call } else { queue_for_p };
     if replace_p(m) {
+        if trace::is_on() {
+            traced::runs(m.p(), m.g());
+        }
         return m;
     }
     m.g().set_status(Status::Runnable);

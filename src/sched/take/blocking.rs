@@ -9,8 +9,8 @@ use super::call::{self, find_own_thread, leave_p};
 use crate::arch::{FpControl, Place};
 use crate::cxx::Saved;
 use crate::sched::prim::clock;
-use crate::sched::run::start;
 use crate::sched::run::switch::{self, Away, Left};
+use crate::sched::run::{start, traced};
 use crate::sched::types::g::{GRef, Status};
 use crate::sched::types::m::{self, Blocking, BlockingCall, MRef};
 use crate::sched::types::runtime::rt;
@@ -179,6 +179,9 @@ pub fn run_on_g0(m: MRef, g: GRef) -> Option<GRef> {
         m.stash.set(Some(Task::goroutine(g)));
     } else {
         (rt().points.leave_entered)(m);
+        if m.is_traced() {
+            traced::loses_g(m, g);
+        }
         // SAFETY: this runs on g0, and this M owns the goroutine.
         unsafe { queue_after_call(g.address()) };
     }

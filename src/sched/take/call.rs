@@ -15,7 +15,7 @@ use crate::os::time;
 use crate::sched::prim::clock;
 use crate::sched::run::switch::{self, switch_away};
 use crate::sched::run::yielding::yield_commit;
-use crate::sched::run::{bound, start, steal};
+use crate::sched::run::{bound, start, steal, traced};
 use crate::sched::types::g::{GRef, Status, flags};
 use crate::sched::types::m::{self, MRef};
 use crate::sched::types::p::{PRef, PStatus};
@@ -53,7 +53,8 @@ fn enter_on(m: MRef, at_once: bool) -> i32 {
     // The fast path below calls no function except in tail position, so the compiler saves no
     // registers.
     if at_once
-        || must_leave_thread(m, g)
+        || bound::is_borrowed(g, m)
+        || bound::is_unusual(m)
         || g.long_calls.get() == SURE
         || start::keeps_anything(p)
         || p.loan.is_open()
@@ -71,7 +72,13 @@ fn enter_on(m: MRef, at_once: bool) -> i32 {
 fn begin_with_care(m: MRef, g: GRef, at_once: bool) -> i32 {
     let m = find_own_thread(m, g);
     note_begin(g);
+    if m.is_traced() {
+        traced::begins_call(m, g);
+    }
     leave_p(m, g, at_once);
+    if m.is_traced() {
+        back_from_call::note_traced(g);
+    }
     0
 }
 

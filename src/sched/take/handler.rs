@@ -8,7 +8,7 @@ use crate::os::spin::backoff;
 use crate::os::{KeepErrno, signal, time};
 use crate::sched::run::owner::{acquire_p, release_p};
 use crate::sched::run::preempted::{self, is_interruptible};
-use crate::sched::run::{requests, start, switch};
+use crate::sched::run::{requests, start, switch, traced};
 use crate::sched::types::attention::{self, STOP};
 use crate::sched::types::g::{GRef, Status, flags};
 use crate::sched::types::hold::Hold;
@@ -16,6 +16,7 @@ use crate::sched::types::m::{self, INSIDE, MRef, holds_p};
 use crate::sched::types::p::{P, count};
 use crate::sched::types::runtime::{Runtime, rt};
 use crate::sched::types::task::Task;
+use crate::trace;
 use core::ffi::c_void;
 use core::mem::MaybeUninit;
 use core::ptr;
@@ -107,6 +108,9 @@ fn give_away(m: MRef, heir: Option<(MRef, Option<Task>)>) {
 fn ensure_p_here(m: MRef) {
     stop_going_on(m);
     if replace_p(m) {
+        if trace::is_on() {
+            traced::runs(m.p(), m.g());
+        }
         return;
     }
     let has_p = wait_here(m, m.old_p.get(), |g| {
@@ -131,6 +135,9 @@ fn wait_here(m: MRef, lost: *const P, publish: impl FnOnce(GRef)) -> bool {
     g.set_status(Status::Runnable);
     g.left_at.set(time::now());
     m.ask_for_usual_turns();
+    if trace::is_on() {
+        traced::leaves(m, g);
+    }
     publish(g);
     // The handler holds no lock while it sleeps, so signals of the host need not wait for the P.
     let (context, signal) = (m.context.get(), rt().preempt_signal);
@@ -155,6 +162,9 @@ fn wait_here(m: MRef, lost: *const P, publish: impl FnOnce(GRef)) -> bool {
     preempted::computes_from_now(m.p());
     m.bind_to(m.p().node as usize);
     switch::assign(m.p(), g);
+    if trace::is_on() {
+        traced::runs(m.p(), g);
+    }
     true
 }
 

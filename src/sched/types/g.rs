@@ -11,7 +11,7 @@ use crate::sched::ext::gang::state::Gang;
 use crate::sched::prim::pool::Pooled;
 use crate::sched::run::group::Group;
 use crate::stack::{SizeClass, Stack};
-use crate::{arch, os};
+use crate::{arch, os, trace};
 use core::cell::{Cell, UnsafeCell};
 use core::ffi::{CStr, c_void};
 use core::ops::Deref;
@@ -193,6 +193,8 @@ pub struct G {
     pub group: Cell<*const Group>,
     /// The name: a C string that the goroutine owns, or null.
     pub name: AtomicPtr<i8>,
+    /// What the reader of a trace knows of the goroutine.
+    pub trace: trace::GoWord,
 }
 
 // SAFETY: all bytes zero are null, `None`, false and the first variants. Threads that visit all

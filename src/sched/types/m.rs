@@ -17,6 +17,7 @@ use crate::os::thread::{self, State, Thread, Turns};
 use crate::os::{self, time};
 use crate::sched::ext::hooks::OfM;
 use crate::sched::run::group::Place;
+use crate::trace;
 use core::cell::Cell;
 use core::ffi::c_void;
 use core::ops::Deref;
@@ -73,8 +74,8 @@ pub struct M {
     pub pinned: Fifo,
     /// The P that the M held before the call, or before the P was taken.
     pub old_p: Cell<*const P>,
-    /// Non-zero: goroutines switch to g0, not directly to each other. Bits [`HOOKED`] and
-    /// [`ATTACHED`]; below them the number of goroutines that have locked the thread
+    /// Non-zero: goroutines switch to g0, not directly to each other. Bits [`HOOKED`],
+    /// [`ATTACHED`] and [`TRACED`]; below them the number of goroutines that have locked the thread
     /// (`gs_lock_os_thread`), plus 1 while an interrupted goroutine waits in the signal handler.
     /// While that number isn't 0 the M runs only goroutines that are bound to it.
     pub by_g0: Cell<usize>,
@@ -162,6 +163,8 @@ pub struct M {
     pub thread: Cell<Option<Thread>>,
     /// The number of switches, from g0 and direct, for statistics.
     pub switches: AtomicU64,
+    /// The M's events, or null: none yet.
+    pub trace: AtomicPtr<trace::Stream>,
 }
 
 /// A bit of [`M::by_g0`]: the M has hooks.
@@ -169,6 +172,9 @@ pub const HOOKED: usize = 1 << 63;
 /// A bit of [`M::by_g0`]: the M's thread is attached, and runs only goroutines that are bound to
 /// the M.
 pub const ATTACHED: usize = 1 << 62;
+/// A bit of [`M::by_g0`]: the M's events are traced. If no other bit is set, goroutines switch
+/// directly nevertheless.
+pub const TRACED: usize = 1 << 61;
 
 /// The next state of a xorshift* generator, and its number. `x` is not 0.
 #[inline]
@@ -230,6 +236,7 @@ impl M {
             attachment: RelaxedCell::new(ptr::null()),
             thread: Cell::new(None),
             switches: AtomicU64::new(0),
+            trace: AtomicPtr::new(ptr::null_mut()),
         }
     }
 
@@ -339,7 +346,7 @@ impl M {
     /// Whether the M runs only goroutines that are bound to it: see `by_g0`.
     #[inline(always)]
     pub fn is_locked(&self) -> bool {
-        self.by_g0.get() & !(HOOKED | ATTACHED) != 0
+        self.by_g0.get() & !(HOOKED | ATTACHED | TRACED) != 0
     }
 
     /// Whether the M is in a worker group. Any thread may ask.
@@ -357,6 +364,33 @@ impl M {
     #[inline(always)]
     pub fn is_hooked(&self) -> bool {
         self.by_g0.get() & HOOKED != 0
+    }
+
+    /// Whether the M's events are traced: see `by_g0`.
+    #[inline(always)]
+    pub fn is_traced(&self) -> bool {
+        self.by_g0.get() & TRACED != 0
+    }
+
+    /// The M's stream of events, which is made if there is none. `None`: there is no memory.
+    pub fn stream(&self) -> Option<&'static trace::Stream> {
+        // SAFETY: null or a stream, and streams stay.
+        let known = unsafe { self.trace.load(Ordering::Acquire).as_ref() };
+        known.or_else(|| {
+            let new = trace::stream_for(self.tid.load(Ordering::Relaxed) as u64)?;
+            // Release: pairs with the Acquire above, in another thread.
+            self.trace.store(ptr::from_ref(new).cast_mut(), Ordering::Release);
+            Some(new)
+        })
+    }
+
+    /// The M's thread leaves: gives the stream of events back.
+    pub fn stop_tracing(&self) {
+        let stream = self.trace.swap(ptr::null_mut(), Ordering::AcqRel);
+        // SAFETY: null or a stream, and streams stay.
+        if let Some(stream) = unsafe { stream.as_ref() } {
+            trace::retire(stream);
+        }
     }
 
     /// Whether the thread is borrowed: it is in `gs_run`, or attached. Any thread may ask.

@@ -12,6 +12,7 @@ use crate::sched::take::loan::state::Loan;
 use crate::sched::wait::netpoll::state::Poll;
 use crate::sched::wait::timers::queue::Timers;
 use crate::stack::{SizeClass, StackKind};
+use crate::trace;
 use core::cell::Cell;
 use core::ops::Deref;
 use core::ptr;
@@ -493,7 +494,7 @@ impl P {
     /// Undoes [`P::measure_next`]. `Some`: a goroutine is to be measured, from this time (ns; 0:
     /// now) on.
     pub fn stop_measuring(&self) -> Option<i64> {
-        self.is_careful.set(self.migrates);
+        self.is_careful.set(self.migrates || trace::is_on());
         self.pace.measures.take().then(|| self.pace.measures_from.get())
     }
 
@@ -575,6 +576,9 @@ impl P {
     /// world). The caller has taken the P from an M outside.
     pub fn leave_m(&self, to: PStatus) {
         debug_assert!(matches!(to, PStatus::Idle | PStatus::Stopped));
+        if trace::is_on() {
+            trace::proc_was_taken(self.id);
+        }
         self.owner.pass_on(&[PStatus::Running], Owner::none(to));
     }
 
@@ -588,7 +592,11 @@ impl P {
     #[must_use]
     pub fn take_from_call(&self, to: PStatus) -> bool {
         debug_assert!(matches!(to, PStatus::Idle | PStatus::Stopped));
-        self.change_call(Owner::none(to))
+        let is_taken = self.change_call(Owner::none(to));
+        if is_taken && trace::is_on() {
+            trace::proc_was_taken(self.id);
+        }
+        is_taken
     }
 
     /// From `Syscall` to `Running`, for an M that is back from the call to which it left the P. The

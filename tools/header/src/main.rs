@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 /// The files of `src/capi`, in the order of the header's sections.
-const SECTIONS: [&str; 12] = [
+const SECTIONS: [&str; 13] = [
     "start",
     "goroutines",
     "channels",
@@ -17,6 +17,7 @@ const SECTIONS: [&str; 12] = [
     "gangs",
     "numa",
     "stats",
+    "trace",
 ];
 
 /// The files of `src/capi` that are not sections of the header.

@@ -5,13 +5,14 @@
 pub mod state;
 
 use crate::os::time;
-use crate::sched::run::{owner, preempted, requests, steal};
+use crate::sched::run::{owner, preempted, requests, steal, traced};
 use crate::sched::take::{back_from_call, preempt};
 use crate::sched::types::attention::SLICE;
 use crate::sched::types::hold::Hold;
 use crate::sched::types::m::{MRef, OUTSIDE};
 use crate::sched::types::p::PRef;
 use crate::sched::types::runtime::Runtime;
+use crate::trace;
 use core::ptr;
 use core::sync::atomic::{Ordering, fence};
 
@@ -87,6 +88,10 @@ pub fn give_to_lender(m: MRef, p: PRef) -> bool {
     }
     let last = p.last_m.load(Ordering::Relaxed);
     p.last_m.store(lender.as_ptr(), Ordering::Relaxed);
+    if trace::is_on() {
+        // Before the lender can know, and leave the goroutine.
+        traced::goes_on_with(lender, p);
+    }
     p.pass_to(lender);
     if !lender.hold.end_loan(p.id) {
         p.pass_to(m);

@@ -1,0 +1,122 @@
+//! Starting and ending traces, and what the tracer asks of the scheduler.
+
+use super::stopping;
+use crate::os::{file, log};
+use crate::sched::run::traced;
+use crate::sched::take::call;
+use crate::sched::types::g::{GRef, Status};
+use crate::sched::types::runtime::{Guest, Visit, rt};
+use crate::trace::{self, GoState, Listed, Points};
+use core::sync::atomic::{AtomicBool, Ordering};
+use std::ffi::CString;
+use std::os::unix::ffi::OsStringExt;
+
+static POINTS: Points = Points { with_world_stopped, list };
+
+/// Once, when the library is loaded.
+pub fn on_load() {
+    trace::on_load(&POINTS);
+}
+
+/// Runs a request to the tracer, which may take long, as an announced call. `-EDEADLK`: the caller
+/// has stopped the world, and the tracer stops it too.
+pub fn ask(request: impl FnOnce() -> i32) -> i32 {
+    if stopping::has_stopped() {
+        return -libc::EDEADLK;
+    }
+    call::enter();
+    let answer = request();
+    call::exit();
+    answer
+}
+
+/// Whether this process, or a parent before a fork, has looked at the environment.
+static LOOKED: AtomicBool = AtomicBool::new(false);
+/// Whether this process is the child of a process that had the library.
+static IS_CHILD: AtomicBool = AtomicBool::new(false);
+
+/// In the child of a fork.
+///
+/// # Safety
+/// The caller is the child's only thread.
+pub unsafe fn forked() {
+    LOOKED.store(false, Ordering::Relaxed);
+    IS_CHILD.store(true, Ordering::Relaxed);
+    // SAFETY: as the caller says.
+    unsafe { trace::forked() };
+}
+
+/// For a thread that has made a runtime: starts the trace that `GOSCHED_TRACE` asks for. The trace
+/// ends with the process.
+pub fn start_by_environment() {
+    if LOOKED.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    let Some(path) = path_of("GOSCHED_TRACE") else { return };
+    let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC | libc::O_CLOEXEC;
+    let fd = file::keep_for_library(file::open(&path, flags, 0o666));
+    let e = if fd < 0 { fd } else { ask(|| trace::trace_start(fd)) };
+    if e != 0 {
+        log::say(format_args!("gosched: no trace in {}: error {}", path.to_string_lossy(), -e));
+        return;
+    }
+    extern "C" fn stop() {
+        ask(trace::trace_stop);
+    }
+    // SAFETY: the function stays, because the library is never unloaded.
+    unsafe { libc::atexit(stop) };
+}
+
+/// The path in a variable of the environment, in which `%p` stands for the number of the process.
+/// `None`: there is none; or the path has no `%p`, and the process is a fork's child, whose parent
+/// has that file.
+fn path_of(variable: &str) -> Option<CString> {
+    let path = std::env::var_os(variable)?.into_vec();
+    let at = path.windows(2).position(|two| two == b"%p");
+    let path = match at {
+        None if IS_CHILD.load(Ordering::Relaxed) => return None,
+        None => path,
+        Some(at) => {
+            let number = std::process::id().to_string();
+            [&path[..at], number.as_bytes(), &path[at + 2..]].concat()
+        }
+    };
+    if path.is_empty() { None } else { CString::new(path).ok() }
+}
+
+fn with_world_stopped(f: &mut dyn FnMut()) {
+    // While this exists no thread ends the runtime, or makes one.
+    let inside = Guest::enter_if_there();
+    let stops = inside.is_some() && stopping::stop() == 0;
+    f();
+    if stops {
+        stopping::start();
+    }
+}
+
+fn list(f: &mut dyn FnMut(Listed)) {
+    let Some(_runtime) = Visit::begin() else { return };
+    let mut in_call = Vec::new();
+    rt().for_each_m(|m| {
+        // SAFETY: null or a descriptor, which stays mapped.
+        if let Some(g) = unsafe { GRef::from_nullable(m.curg.seen()) } {
+            in_call.push((g, m));
+        }
+    });
+    rt().for_each_g(|g| {
+        // SAFETY: `g` is a descriptor.
+        let g = unsafe { GRef::from_ptr(g) };
+        let on = in_call.iter().find(|(h, _)| *h == g).map(|(_, m)| *m);
+        let state = match g.status() {
+            // With the world stopped a goroutine that has an M is in a call or has lost its P.
+            _ if on.is_some() => GoState::Syscall,
+            Status::Waiting => GoState::Waiting,
+            Status::Runnable => GoState::Runnable,
+            _ => return,
+        };
+        if g.id.load(Ordering::Relaxed) != 0 {
+            let stream = on.and_then(|m| m.stream());
+            f(Listed { go: traced::go(&g), state, stream, stack: 0 });
+        }
+    });
+}

@@ -1,0 +1,184 @@
+//! Where the scheduler's changes of state become events of a trace. `trace/README.md` says which
+//! event belongs to which change, and why nothing here costs anything while there is no trace.
+
+use super::order::{self, next_direct};
+use crate::sched::types::g::{GRef, Status, flags};
+use crate::sched::types::m::{self, MRef, TRACED};
+use crate::sched::types::p::PRef;
+use crate::sched::types::runtime::rt;
+use crate::sched::types::task::{Task, TaskKind};
+use crate::sched::types::waiter::Why;
+use crate::trace::{self, GoRef, Leaves, stacks, string};
+use core::sync::atomic::Ordering;
+
+/// A [`G::last_p`](crate::sched::types::g::G::last_p) that is no P's: the goroutine's next run is
+/// seen as a move to another P, which is traced.
+const NO_P: u16 = u16::MAX;
+
+/// The number of a goroutine in traces. The runtimes of a process count their goroutines from 1, so
+/// the number of the runtime goes along.
+const RUNTIME: u32 = 40;
+
+/// The goroutine, for an event.
+pub fn go(g: &GRef) -> GoRef<'_> {
+    let id = g.id.load(Ordering::Relaxed);
+    let runtime = u64::from(rt().number - 1) << RUNTIME;
+    let is_attached = g.flags.seen() & flags::ATTACHED != 0;
+    let f = if is_attached { 0 } else { g.f.get().map_or(0, |f| f as usize) };
+    GoRef { id: runtime | id, word: &g.trace, function: stacks::of_function(f) }
+}
+
+/// The reason of a wait, as a string of the trace.
+fn reason(why: Why) -> u32 {
+    match why {
+        Why::Receive => string::CHAN_RECEIVE,
+        Why::Send => string::CHAN_SEND,
+        Why::Select => string::SELECT,
+        Why::SelectNothing => string::FOREVER,
+        Why::Mutex
+        | Why::ReadLock
+        | Why::WriteLock
+        | Why::WaitGroup
+        | Why::Semaphore
+        | Why::Once => string::SYNC,
+        Why::Cond => string::COND,
+        Why::Join => string::JOIN,
+        Why::Sleep => string::SLEEP,
+        Why::File => string::NETWORK,
+        Why::Thread | Why::Timer => string::SYSTEM_WAIT,
+        Why::Ready => string::PARK,
+    }
+}
+
+/// For an M that has just got this P: traces from now on, or no longer. The world was stopped when
+/// the trace began, so each M has got its P since.
+#[inline(always)]
+pub fn follow(m: MRef, p: PRef) {
+    if trace::is_on() || m.is_traced() {
+        change(m, p);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn change(m: MRef, p: PRef) {
+    let is_on = trace::is_on();
+    m.by_g0.set(m.by_g0.get() & !TRACED | if is_on { TRACED } else { 0 });
+    // `P::stop_measuring` resets this after the trace.
+    p.is_careful.set(p.is_careful.get() || is_on);
+}
+
+/// `switch::successor` for an M whose `by_g0` isn't 0.
+#[cold]
+#[inline(never)]
+pub fn successor(m: MRef) -> Option<Task> {
+    if !m.is_traced() {
+        return None;
+    }
+    leaves(m, m.g());
+    if !trace::is_on() {
+        m.by_g0.set(m.by_g0.get() & !TRACED);
+    }
+    if m.by_g0.get() & !TRACED != 0 {
+        return None;
+    }
+    let task = next_direct(m, m.p())?;
+    match task.kind() {
+        TaskKind::Goroutine(g) => {
+            g.last_p.set(NO_P);
+            Some(task)
+        }
+        // g0 gives it a descriptor.
+        TaskKind::Newborn(_) => {
+            m.stash.set(Some(task));
+            None
+        }
+    }
+}
+
+/// The M's goroutine leaves the M: it parks, yields, is preempted, begins `gs_blocking` or ends.
+#[cold]
+#[inline(never)]
+pub fn leaves(m: MRef, g: GRef) {
+    let Some(stream) = m.stream() else { return };
+    let p = (!m.p.get().is_null()).then(|| m.p());
+    let how = match g.status() {
+        _ if g.has(flags::ENDS) => Leaves::Ends,
+        Status::Waiting => Leaves::Blocks(reason(g.why.get())),
+        Status::Syscall => {
+            if let Some(p) = p {
+                stream.begins_call(p.id, go(&g), 0);
+            }
+            return;
+        }
+        _ if g.has(flags::INTERRUPTED) || p.is_some_and(order::is_asked) => {
+            Leaves::Stops(string::PREEMPTED)
+        }
+        _ => Leaves::Stops(string::GOSCHED),
+    };
+    stream.leaves(p.map(|p| p.id), go(&g), how, 0);
+}
+
+/// The calling M runs the goroutine with this P from now on. Allowed for a goroutine that runs
+/// already.
+#[cold]
+#[inline(never)]
+pub fn runs(p: PRef, g: GRef) {
+    if let Some(stream) = m::current().and_then(|m| m.stream()) {
+        stream.runs(p.id, go(&g));
+    }
+}
+
+/// The M, whose goroutine computes without a P, gets back the P that it has lent to the calling M.
+pub fn goes_on_with(lender: MRef, p: PRef) {
+    // SAFETY: null or a descriptor, which stays mapped.
+    let g = unsafe { GRef::from_nullable(lender.curg.seen()) };
+    trace::proc_was_taken(p.id);
+    if let (Some(g), Some(stream)) = (g, lender.stream()) {
+        stream.runs(p.id, go(&g));
+    }
+}
+
+/// The caller makes the goroutine ready.
+#[cold]
+#[inline(never)]
+pub fn readies(g: GRef) {
+    let own = m::current().and_then(|m| m.stream());
+    own.unwrap_or(trace::outside()).readies(go(&g), 0);
+}
+
+/// The M's goroutine has spawned this goroutine, which no queue has yet.
+#[cold]
+#[inline(never)]
+pub fn creates(m: MRef, g: GRef) {
+    if let Some(stream) = m.stream() {
+        stream.creates(go(&g), 0);
+    }
+}
+
+/// The M's goroutine begins a call that it has announced.
+#[cold]
+#[inline(never)]
+pub fn begins_call(m: MRef, g: GRef) {
+    if let Some(stream) = m.stream() {
+        stream.begins_call(m.p().id, go(&g), 0);
+    }
+}
+
+/// The M's goroutine, which has no P after a call, is queued.
+#[cold]
+#[inline(never)]
+pub fn loses_g(m: MRef, g: GRef) {
+    if let Some(stream) = m.stream() {
+        stream.leaves(None, go(&g), Leaves::Stops(string::PREEMPTED), 0);
+    }
+}
+
+/// The M gives its P up.
+#[cold]
+#[inline(never)]
+pub fn gives_up_p(m: MRef) {
+    if let Some(stream) = m.stream() {
+        stream.gives_up_proc();
+    }
+}

@@ -1,0 +1,692 @@
+//! The model: what a reader of the trace knows of M's, P's and goroutines, and the events that
+//! change it. README.md states why every trace is valid.
+
+use super::batch::{self, Batch};
+use super::clock;
+use super::format::{MOST_NUMBER, NO_THREAD, event, proc_status};
+use super::registry;
+use crate::os::spin::SpinLock;
+use core::cell::{Cell, UnsafeCell};
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+/// The largest number of P's.
+pub const PROCS: usize = 1024;
+
+/// The state of a goroutine in the model. The numbers are those of Go's format.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum GoState {
+    /// The reader has not heard of the goroutine.
+    Unknown = 0,
+    Runnable = 1,
+    Running = 2,
+    Syscall = 3,
+    Waiting = 4,
+    /// The goroutine has ended; its descriptor has no other goroutine yet.
+    Ended = 5,
+}
+
+/// What the reader knows of a goroutine: one word of its descriptor.
+///
+/// The owner of the goroutine changes the word, with the lock of its own stream held. If the state
+/// is `Running` or `Syscall`, a stream has the goroutine ([`Known::go`]), and the word changes with
+/// that stream's lock held. The lister, which describes goroutines to each generation, only moves
+/// words of an older generation to the present one.
+#[derive(Default)]
+pub struct GoWord(AtomicU64);
+
+/// A [`GoWord`]'s value.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Go {
+    state: GoState,
+    /// The generation in which the reader last learnt of the goroutine.
+    generation: u32,
+    /// The number of sequenced events of the goroutine in that generation.
+    sequence: u32,
+}
+
+impl Go {
+    const STATE_BITS: u32 = 3;
+
+    const fn word(self) -> u64 {
+        (self.sequence as u64) << 32
+            | (self.generation as u64) << Go::STATE_BITS
+            | self.state as u64
+    }
+
+    fn of(word: u64) -> Go {
+        let state = match word & 7 {
+            1 => GoState::Runnable,
+            2 => GoState::Running,
+            3 => GoState::Syscall,
+            4 => GoState::Waiting,
+            5 => GoState::Ended,
+            _ => GoState::Unknown,
+        };
+        Go { state, generation: word as u32 >> Go::STATE_BITS, sequence: (word >> 32) as u32 }
+    }
+}
+
+impl GoWord {
+    pub const fn new() -> GoWord {
+        GoWord(AtomicU64::new(0))
+    }
+
+    /// For a descriptor that becomes another goroutine.
+    #[inline(always)]
+    pub fn reset(&self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> Go {
+        Go::of(self.0.load(Ordering::Acquire))
+    }
+
+    fn set(&self, go: Go) {
+        // Release: pairs with the Acquire in `get`.
+        self.0.store(go.word(), Ordering::Release);
+    }
+
+    fn change(&self, from: Go, to: Go) -> bool {
+        // AcqRel: between the lister and the goroutine's owner.
+        self.0.compare_exchange(from.word(), to.word(), Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+}
+
+/// A goroutine, for an event.
+#[derive(Clone, Copy)]
+pub struct GoRef<'a> {
+    pub id: u64,
+    pub word: &'a GoWord,
+    /// The id of a stack that has only the goroutine's function, or 0. Names the goroutine.
+    pub function: u32,
+}
+
+/// What the reader knows of a P.
+///
+/// While a stream holds the P, that stream's lock guards the cells; else the P's owner in the
+/// scheduler does.
+struct Proc {
+    holder: AtomicPtr<Stream>,
+    generation: Cell<u32>,
+    sequence: Cell<u64>,
+}
+
+// SAFETY: see above which thread uses the cells; `holder` passes them on.
+unsafe impl Sync for Proc {}
+
+static ALL_PROCS: [Proc; PROCS] = [const {
+    Proc {
+        holder: AtomicPtr::new(ptr::null_mut()),
+        generation: Cell::new(0),
+        sequence: Cell::new(0),
+    }
+}; PROCS];
+
+/// The events of one M, in their order.
+///
+/// An M writes its events with the lock held. Other threads take the lock to write what they did to
+/// the M (took its P), and to begin a generation.
+pub struct Stream {
+    lock: SpinLock,
+    known: UnsafeCell<Known>,
+}
+
+// SAFETY: only the thread that holds `lock` reaches `known`.
+unsafe impl Sync for Stream {}
+// SAFETY: the pointer to a goroutine's word is used with the lock held, by whichever thread.
+unsafe impl Send for Stream {}
+
+/// What the reader knows of an M, and where the M's events go.
+struct Known {
+    /// The generation of the events; 0: there is no trace.
+    generation: u32,
+    /// The first generation of the session, in which goroutines may be described that the reader
+    /// has not seen.
+    first: u32,
+    batch: Option<Box<Batch>>,
+    /// The time of the latest event, in ticks.
+    last: u64,
+    /// The kernel's number of the thread.
+    thread: u64,
+    /// The P that the M holds, `Running` or, if `in_call`, `Syscall`.
+    proc: Option<u16>,
+    /// The goroutine that the M runs.
+    go: Option<(u64, *const GoWord)>,
+    /// Whether that goroutine is in a system call.
+    in_call: bool,
+}
+
+/// Bytes that the events of one operation take at most.
+const OPERATION: usize = 16 * (1 + 6 * MOST_NUMBER);
+
+/// The stream whose lock the caller holds, and the time of the operation.
+struct Held<'a> {
+    stream: &'a Stream,
+    known: &'a mut Known,
+    now: u64,
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        // SAFETY: `Stream::hold` has locked it.
+        unsafe { self.stream.lock.unlock() };
+    }
+}
+
+/// How a goroutine leaves its M.
+#[derive(Clone, Copy)]
+pub enum Leaves {
+    /// The goroutine waits, for this reason (a string's id).
+    Blocks(u32),
+    /// The goroutine stays runnable, and gives way for this reason (a string's id).
+    Stops(u32),
+    Ends,
+}
+
+impl Stream {
+    pub const fn new() -> Stream {
+        Stream {
+            lock: SpinLock::new(),
+            known: UnsafeCell::new(Known {
+                generation: 0,
+                first: 0,
+                batch: None,
+                last: 0,
+                thread: NO_THREAD,
+                proc: None,
+                go: None,
+                in_call: false,
+            }),
+        }
+    }
+
+    /// Locks the stream for an operation. `None`: there is no trace.
+    fn hold(&self) -> Option<Held<'_>> {
+        self.lock.lock();
+        // SAFETY: locked above.
+        let known = unsafe { &mut *self.known.get() };
+        let mut held = Held { stream: self, known, now: 0 };
+        if held.known.generation == 0 {
+            return None;
+        }
+        held.now = clock::now().max(held.known.last);
+        held.make_room();
+        Some(held)
+    }
+
+    /// Locks the stream, to change it as a whole. Undone by [`Stream::unlock`].
+    pub(super) fn lock(&self) {
+        self.lock.lock();
+    }
+
+    /// # Safety
+    /// The caller has called [`Stream::lock`].
+    pub(super) unsafe fn unlock(&self) {
+        // SAFETY: as the caller says.
+        unsafe { self.lock.unlock() };
+    }
+
+    /// In the child of a fork: forgets everything.
+    ///
+    /// # Safety
+    /// The caller is the child's only thread.
+    pub(super) unsafe fn forked(&self) {
+        // SAFETY: no other thread is there. The batch belongs to lists that are forgotten, too.
+        unsafe {
+            self.lock.reset();
+            let known = &mut *self.known.get();
+            known.generation = 0;
+            core::mem::forget(known.batch.take());
+            (known.proc, known.go) = (None, None);
+        }
+    }
+
+    /// Ends the generation of the stream, and begins the next. 0: the trace ends.
+    ///
+    /// # Safety
+    /// The caller has locked this stream and all others.
+    pub(super) unsafe fn begin_generation(&self, generation: u32, first: u32, now: u64) {
+        // SAFETY: the caller has locked the stream.
+        let known = unsafe { &mut *self.known.get() };
+        let mut held = core::mem::ManuallyDrop::new(Held { stream: self, known, now });
+        held.flush();
+        held.now = now.max(held.known.last);
+        let is_new = held.known.generation == 0 || generation == 0;
+        held.known.generation = generation;
+        held.known.first = first;
+        if is_new {
+            (held.known.proc, held.known.go, held.known.in_call) = (None, None, false);
+        }
+        if held.known.proc.is_some() || held.known.go.is_some() {
+            held.make_room();
+            held.describe();
+        }
+    }
+
+    /// The M goes on as this thread.
+    pub fn belongs_to(&self, thread: u64) {
+        self.lock.lock();
+        // SAFETY: locked above.
+        let known = unsafe { &mut *self.known.get() };
+        let mut held = Held { stream: self, known, now: 0 };
+        held.flush();
+        held.known.thread = thread;
+    }
+
+    /// The M's thread leaves: it has neither a P nor a goroutine.
+    pub fn retire(&self) {
+        if let Some(mut held) = self.hold() {
+            held.leave_proc();
+            held.leave_go(0);
+            held.flush();
+        }
+    }
+
+    /// The M runs `go` with the P `proc` from now on. Go's `GoStart`, `GoSyscallExit`, and the
+    /// events of P's and goroutines that must come before. Allowed for a goroutine that runs
+    /// already.
+    pub fn runs(&self, proc: u16, go: GoRef) {
+        loop {
+            let Some(mut held) = self.hold() else { return };
+            if held.is_running(&go) && held.known.proc == Some(proc) {
+                return;
+            }
+            if !holds(proc, self) {
+                drop(held);
+                release_from_others(proc, self);
+                let Some(again) = self.hold() else { return };
+                held = again;
+            }
+            if held.run(proc, &go) {
+                return;
+            }
+            drop(held);
+            registry::take_from_streams(go.word);
+        }
+    }
+
+    /// The M's goroutine leaves the M. `proc`: the P that the M holds; `None`: it has lost its P, and
+    /// the goroutine becomes runnable.
+    pub fn leaves(&self, proc: Option<u16>, go: GoRef, how: Leaves, stack: u32) {
+        let Some(proc) = proc else { return self.loses_go(go) };
+        self.runs(proc, go);
+        let Some(mut held) = self.hold() else { return };
+        if !held.is_running(&go) {
+            return;
+        }
+        let stack = u64::from(stack);
+        match how {
+            Leaves::Blocks(reason) => {
+                held.put(event::GO_BLOCK, [u64::from(reason), stack]);
+                held.set_state(&go, GoState::Waiting);
+            }
+            Leaves::Stops(reason) => {
+                held.put(event::GO_STOP, [u64::from(reason), stack]);
+                held.set_state(&go, GoState::Runnable);
+            }
+            Leaves::Ends => {
+                held.put(event::GO_DESTROY, []);
+                held.set_state(&go, GoState::Ended);
+            }
+        }
+        held.known.go = None;
+    }
+
+    /// The goroutine becomes ready. Go's `GoUnpark`.
+    pub fn readies(&self, go: GoRef, stack: u32) {
+        let Some(mut held) = self.hold() else { return };
+        if held.state_of(&go, GoState::Waiting) == GoState::Waiting {
+            held.unblock(&go, stack);
+        }
+    }
+
+    /// The M's goroutine has made `go`, whose function is named by `go.function`. Does nothing if
+    /// the M has no P: then the M that runs `go` first writes the event. Go's `GoCreate`.
+    pub fn creates(&self, go: GoRef, stack: u32) {
+        let Some(mut held) = self.hold() else { return };
+        if held.known.proc.is_some() && !held.known.in_call {
+            held.create(&go, stack);
+        }
+    }
+
+    /// The M's goroutine begins a system call. Go's `GoSysCall`.
+    pub fn begins_call(&self, proc: u16, go: GoRef, stack: u32) {
+        self.runs(proc, go);
+        if let Some(mut held) = self.hold()
+            && held.is_running(&go)
+        {
+            held.begin_call(stack);
+        }
+    }
+
+    /// The M gives up its P.
+    pub fn gives_up_proc(&self) {
+        if let Some(mut held) = self.hold() {
+            held.leave_proc();
+        }
+    }
+
+    /// The M's goroutine, which has no P, becomes runnable.
+    pub fn loses_go(&self, go: GoRef) {
+        if let Some(mut held) = self.hold()
+            && held.runs_go(&go)
+        {
+            held.leave_proc();
+            held.leave_go(0);
+        }
+    }
+
+    /// Writes an event that needs a P and a goroutine that runs. False: the M has none.
+    pub fn notes<const N: usize>(&self, event: u8, numbers: [u64; N]) -> bool {
+        let Some(mut held) = self.hold() else { return false };
+        let runs = held.known.proc.is_some() && held.known.go.is_some() && !held.known.in_call;
+        if runs {
+            held.put(event, numbers);
+        }
+        runs
+    }
+
+    /// Whether the stream has this goroutine; if so, takes it away.
+    pub(super) fn gives_up(&self, word: *const GoWord) {
+        if let Some(mut held) = self.hold()
+            && held.known.go.is_some_and(|(_, w)| ptr::eq(w, word))
+        {
+            held.leave_go(0);
+        }
+    }
+
+    /// The M's goroutine, of which the reader has not heard, is in a call since before the trace.
+    pub(super) fn has_in_call(&self, go: GoRef) {
+        let Some(mut held) = self.hold() else { return };
+        if held.known.go.is_some() || held.known.proc.is_some() {
+            return;
+        }
+        held.known.go = Some((go.id, ptr::from_ref(go.word)));
+        held.known.in_call = true;
+        held.describe();
+    }
+
+    /// Describes a goroutine of an older generation, or an unknown goroutine that is in `state`, to
+    /// this generation. For the lister, in a stream without an M. Returns false if the goroutine's
+    /// owner has done so.
+    pub(super) fn lists(&self, go: GoRef, state: GoState, stack: u32) -> bool {
+        let Some(mut held) = self.hold() else { return false };
+        let now = go.word.get();
+        let generation = held.known.generation;
+        if now.generation == generation && now.state != GoState::Unknown {
+            return false;
+        }
+        let is_unknown = now.state == GoState::Unknown || now.generation < held.known.first;
+        let state = if is_unknown { state } else { now.state };
+        if !matches!(state, GoState::Runnable | GoState::Waiting)
+            || is_unknown && generation != held.known.first
+        {
+            return false;
+        }
+        let listed = go.word.change(now, Go { state, generation, sequence: 0 });
+        if listed {
+            let stack = if stack == 0 { go.function } else { stack };
+            held.put(event::GO_STATUS_STACK, [go.id, NO_THREAD, state as u64, u64::from(stack)]);
+        }
+        listed
+    }
+}
+
+/// Whether no stream but this holds the P.
+fn holds(proc: u16, stream: &Stream) -> bool {
+    // Acquire: pairs with the Release in `Held::leave_proc`.
+    let holder = ALL_PROCS[usize::from(proc)].holder.load(Ordering::Acquire);
+    holder.is_null() || ptr::eq(holder, stream)
+}
+
+/// Makes the P idle if a stream other than `but` holds it.
+fn release_from_others(proc: u16, but: *const Stream) {
+    let p = &ALL_PROCS[usize::from(proc)];
+    loop {
+        // Acquire: pairs with the Release in `Held::leave_proc`.
+        let holder = p.holder.load(Ordering::Acquire);
+        if holder.is_null() || ptr::eq(holder, but) {
+            return;
+        }
+        // SAFETY: streams are never freed.
+        let Some(mut held) = (unsafe { &*holder }).hold() else { return };
+        if held.known.proc == Some(proc) {
+            held.leave_proc();
+        }
+    }
+}
+
+/// Another thread has taken the P from its M, or from a call.
+pub fn proc_was_taken(proc: u16) {
+    release_from_others(proc, ptr::null());
+}
+
+/// Forgets what the reader knew of P's, for a new session.
+///
+/// # Safety
+/// The caller has locked all streams.
+pub(super) unsafe fn forget_procs() {
+    for p in &ALL_PROCS {
+        p.holder.store(ptr::null_mut(), Ordering::Release);
+        p.generation.set(0);
+    }
+}
+
+impl Held<'_> {
+    fn make_room(&mut self) {
+        if self.known.batch.as_ref().is_some_and(|batch| batch.has_room(OPERATION)) {
+            return;
+        }
+        self.new_batch();
+    }
+
+    #[cold]
+    fn new_batch(&mut self) {
+        self.flush();
+        let known = &mut *self.known;
+        known.batch = batch::take(known.generation, known.thread, self.now);
+        known.last = self.now;
+        if known.batch.is_none() {
+            super::lost();
+        }
+    }
+
+    fn flush(&mut self) {
+        if let Some(batch) = self.known.batch.take() {
+            if batch.data().is_empty() {
+                batch::free(batch);
+            } else if !batch::filled(batch) {
+                super::lost();
+            }
+        }
+    }
+
+    /// Writes an event at `self.now`.
+    #[inline(always)]
+    fn put<const N: usize>(&mut self, event: u8, numbers: [u64; N]) {
+        let dt = self.now - self.known.last;
+        self.known.last = self.now;
+        if let Some(batch) = &mut self.known.batch {
+            batch.put(event, dt, numbers);
+        }
+    }
+
+    /// Describes the M's P and goroutine to a new generation.
+    fn describe(&mut self) {
+        let (generation, thread) = (self.known.generation, self.known.thread);
+        if let Some(id) = self.known.proc {
+            let p = &ALL_PROCS[usize::from(id)];
+            p.generation.set(generation);
+            p.sequence.set(0);
+            let in_call = self.known.in_call;
+            let status = if in_call { proc_status::SYSCALL } else { proc_status::RUNNING };
+            self.put(event::PROC_STATUS, [u64::from(id), status]);
+        }
+        if let Some((id, word)) = self.known.go {
+            let state = if self.known.in_call { GoState::Syscall } else { GoState::Running };
+            // SAFETY: the descriptor of a goroutine that this stream has stays mapped.
+            unsafe { &*word }.set(Go { state, generation, sequence: 0 });
+            self.put(event::GO_STATUS_STACK, [id, thread, state as u64, 0]);
+        }
+    }
+
+    fn runs_go(&self, go: &GoRef) -> bool {
+        self.known.go.is_some_and(|(_, word)| ptr::eq(word, go.word))
+    }
+
+    fn is_running(&self, go: &GoRef) -> bool {
+        self.runs_go(go) && !self.known.in_call
+    }
+
+    /// The goroutine's state, after which the reader knows the goroutine in this generation, unless
+    /// the result is `Unknown`. `assumed`: the state of a goroutine of which the reader has not
+    /// heard.
+    fn state_of(&mut self, go: &GoRef, assumed: GoState) -> GoState {
+        let (generation, first) = (self.known.generation, self.known.first);
+        loop {
+            let now = go.word.get();
+            let is_known = now.state != GoState::Unknown && now.generation >= first;
+            if is_known && now.generation == generation {
+                return now.state;
+            }
+            if !is_known && generation != first {
+                return GoState::Unknown;
+            }
+            let state = if is_known { now.state } else { assumed };
+            if matches!(state, GoState::Running | GoState::Syscall) {
+                // A stream has the goroutine, and has described it.
+                return state;
+            }
+            if go.word.change(now, Go { state, generation, sequence: 0 }) {
+                self.put(
+                    event::GO_STATUS_STACK,
+                    [go.id, NO_THREAD, state as u64, u64::from(go.function)],
+                );
+                return state;
+            }
+        }
+    }
+
+    fn set_state(&mut self, go: &GoRef, state: GoState) {
+        let now = go.word.get();
+        go.word.set(Go { state, generation: self.known.generation, ..now });
+    }
+
+    /// The number of the goroutine's next sequenced event, which takes it to `state`.
+    fn next_of(&mut self, go: &GoRef, state: GoState) -> u64 {
+        let now = go.word.get();
+        let sequence = now.sequence + 1;
+        go.word.set(Go { state, generation: self.known.generation, sequence });
+        u64::from(sequence)
+    }
+
+    fn unblock(&mut self, go: &GoRef, stack: u32) {
+        let sequence = self.next_of(go, GoState::Runnable);
+        self.put(event::GO_UNBLOCK, [go.id, sequence, u64::from(stack)]);
+    }
+
+    fn create(&mut self, go: &GoRef, stack: u32) {
+        let generation = self.known.generation;
+        go.word.set(Go { state: GoState::Runnable, generation, sequence: 0 });
+        self.put(event::GO_CREATE, [go.id, u64::from(go.function), u64::from(stack)]);
+    }
+
+    /// Brings the model to where this M runs `go` with the P `proc`. False: another stream has the
+    /// goroutine.
+    fn run(&mut self, proc: u16, go: &GoRef) -> bool {
+        if self.runs_go(go) {
+            if self.known.proc == Some(proc) {
+                if self.known.in_call {
+                    self.put(event::GO_SYSCALL_END, []);
+                    self.known.in_call = false;
+                    self.set_state(go, GoState::Running);
+                }
+                return true;
+            }
+            self.leave_proc();
+        }
+        self.leave_go(0);
+        if self.known.proc != Some(proc) {
+            self.leave_proc();
+            self.take_proc(proc);
+        }
+        match self.state_of(go, GoState::Runnable) {
+            GoState::Runnable => {}
+            GoState::Waiting => self.unblock(go, 0),
+            GoState::Unknown | GoState::Ended => self.create(go, 0),
+            GoState::Running | GoState::Syscall => return false,
+        }
+        let sequence = self.next_of(go, GoState::Running);
+        self.put(event::GO_START, [go.id, sequence]);
+        self.known.go = Some((go.id, ptr::from_ref(go.word)));
+        self.known.in_call = false;
+        true
+    }
+
+    fn take_proc(&mut self, proc: u16) {
+        let p = &ALL_PROCS[usize::from(proc)];
+        if p.generation.get() != self.known.generation {
+            p.generation.set(self.known.generation);
+            p.sequence.set(0);
+            self.put(event::PROC_STATUS, [u64::from(proc), proc_status::IDLE]);
+        }
+        let sequence = self.next_of_proc(proc);
+        self.put(event::PROC_START, [u64::from(proc), sequence]);
+        // Release: pairs with the Acquire in `release_from_others`.
+        p.holder.store(ptr::from_ref(self.stream).cast_mut(), Ordering::Release);
+        self.known.proc = Some(proc);
+    }
+
+    fn next_of_proc(&mut self, proc: u16) -> u64 {
+        let sequence = &ALL_PROCS[usize::from(proc)].sequence;
+        sequence.set(sequence.get() + 1);
+        sequence.get()
+    }
+
+    /// The M's goroutine is in a call from now on.
+    fn begin_call(&mut self, stack: u32) {
+        let (Some(proc), Some((_, word)), false) =
+            (self.known.proc, self.known.go, self.known.in_call)
+        else {
+            return;
+        };
+        let sequence = self.next_of_proc(proc);
+        self.put(event::GO_SYSCALL_BEGIN, [sequence, u64::from(stack)]);
+        self.known.in_call = true;
+        // SAFETY: the descriptor of a goroutine that this stream has stays mapped.
+        let word = unsafe { &*word };
+        word.set(Go { state: GoState::Syscall, ..word.get() });
+    }
+
+    /// The M has no P from now on. A goroutine that it runs is in a call then: a goroutine without
+    /// a P can be nothing else.
+    fn leave_proc(&mut self) {
+        let Some(proc) = self.known.proc else { return };
+        self.begin_call(0);
+        self.put(event::PROC_STOP, []);
+        self.known.proc = None;
+        // Release: pairs with the Acquire in `release_from_others`.
+        ALL_PROCS[usize::from(proc)].holder.store(ptr::null_mut(), Ordering::Release);
+    }
+
+    /// The M runs no goroutine from now on; the goroutine that it ran becomes runnable.
+    fn leave_go(&mut self, reason: u32) {
+        let Some((_, word)) = self.known.go.take() else { return };
+        if self.known.in_call {
+            if let Some(proc) = self.known.proc.take() {
+                self.put(event::PROC_STOP, []);
+                // Release: as in `leave_proc`.
+                ALL_PROCS[usize::from(proc)].holder.store(ptr::null_mut(), Ordering::Release);
+            }
+            self.put(event::GO_SYSCALL_END_BLOCKED, []);
+        } else {
+            self.put(event::GO_STOP, [u64::from(reason), 0]);
+        }
+        self.known.in_call = false;
+        // SAFETY: the descriptor of a goroutine that this stream has stays mapped.
+        let word = unsafe { &*word };
+        word.set(Go { state: GoState::Runnable, ..word.get() });
+    }
+}

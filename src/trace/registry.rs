@@ -1,0 +1,119 @@
+//! All streams, and the cut that ends a generation in all of them at one moment.
+
+use super::clock;
+use super::model::{self, GoWord, Stream};
+use crate::os::heap;
+use crate::os::locked::Locked;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+/// Whether events are traced. Hot paths don't read this: see README.md, "Off".
+static IS_ON: AtomicBool = AtomicBool::new(false);
+
+/// Whether events are traced.
+#[inline(always)]
+pub fn is_on() -> bool {
+    IS_ON.load(Ordering::Relaxed)
+}
+
+/// The streams; none is ever freed, because other threads may hold a pointer.
+struct Streams {
+    all: Vec<&'static Stream>,
+    /// Streams whose M's threads have left.
+    free: Vec<&'static Stream>,
+    /// The present generation, and the first of the session; 0: there is no trace.
+    generation: u32,
+    first: u32,
+}
+
+static STREAMS: Locked<Streams> =
+    Locked::new(Streams { all: Vec::new(), free: Vec::new(), generation: 0, first: 0 });
+
+/// The stream of threads that are no M's.
+static OUTSIDE: Stream = Stream::new();
+/// The stream of the lister.
+pub static LISTER: Stream = Stream::new();
+
+/// The stream of threads that are no M's.
+pub fn outside() -> &'static Stream {
+    &OUTSIDE
+}
+
+/// A stream for an M's thread. `None`: there is no memory.
+pub fn stream_for(thread: u64) -> Option<&'static Stream> {
+    let stream = STREAMS.with(|streams| {
+        if let Some(free) = streams.free.pop() {
+            return Some(free);
+        }
+        if !heap::reserve(&mut streams.all, 1)
+            || !heap::reserve(&mut streams.free, streams.all.len() + 1)
+        {
+            return None;
+        }
+        let stream: &'static Stream = Box::leak(heap::boxed(Stream::new())?);
+        streams.all.push(stream);
+        // No other thread knows the stream, and the lock of the list keeps cuts away.
+        stream.lock();
+        // SAFETY: locked; the cut of a single stream that has written nothing.
+        unsafe {
+            stream.begin_generation(streams.generation, streams.first, clock::now());
+            stream.unlock();
+        }
+        Some(stream)
+    })?;
+    stream.belongs_to(thread);
+    Some(stream)
+}
+
+/// Takes back the stream of a thread that leaves.
+pub fn retire(stream: &'static Stream) {
+    stream.retire();
+    STREAMS.with(|streams| streams.free.push(stream));
+}
+
+/// Takes a goroutine away from the stream that has it, on whose M it no longer runs.
+pub fn take_from_streams(word: *const GoWord) {
+    STREAMS.with(|streams| streams.all.iter().for_each(|stream| stream.gives_up(word)));
+}
+
+/// Ends the generation of all streams, and begins this one; 0: the trace ends. Returns the time of
+/// the cut, in ticks. Every event is before the cut or after it: the cut holds all locks.
+pub fn cut(generation: u32, first: u32) -> u64 {
+    STREAMS.with(|streams| {
+        let all = || streams.all.iter().copied().chain([&OUTSIDE, &LISTER]);
+        all().for_each(Stream::lock);
+        let now = clock::now();
+        let is_new = streams.generation == 0 || generation == 0;
+        // SAFETY: all streams are locked.
+        unsafe {
+            if is_new {
+                model::forget_procs();
+            }
+            all().for_each(|stream| stream.begin_generation(generation, first, now));
+        }
+        IS_ON.store(generation != 0, Ordering::SeqCst);
+        // SAFETY: locked above.
+        all().for_each(|stream| unsafe { stream.unlock() });
+        (streams.generation, streams.first) = (generation, first);
+        now
+    })
+}
+
+/// In the child of a fork: there is no trace, and the streams are those of M's that are gone.
+///
+/// # Safety
+/// The caller is the child's only thread.
+pub unsafe fn forked() {
+    IS_ON.store(false, Ordering::Relaxed);
+    // SAFETY: no other thread is there. The lists may be half changed, and are replaced without a
+    // look at them; no M of the child has a stream.
+    unsafe {
+        STREAMS.reset();
+        STREAMS.with(|streams| {
+            let none = Streams { all: Vec::new(), free: Vec::new(), generation: 0, first: 0 };
+            core::mem::forget(core::mem::replace(streams, none));
+        });
+        OUTSIDE.forked();
+        LISTER.forked();
+        model::forget_procs();
+    }
+}

@@ -1,0 +1,598 @@
+//! Sessions: the thread that ends generations, writes traces, and keeps what the flight recorder
+//! keeps.
+
+use super::batch::{self, Batch};
+use super::clock::{self, Moment};
+use super::format::{self, NO_THREAD, event, push_batch_header, push_number};
+use super::model::{GoRef, GoState, Stream};
+use super::tables::Tables;
+use super::{LOST, registry, stacks, strings};
+use crate::os::locked::Locked;
+use crate::os::spin::LongLock;
+use crate::os::thread::{self, Thread};
+use crate::os::{file, futex, time};
+use core::ffi::c_void;
+use core::ptr;
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
+use std::collections::VecDeque;
+
+/// A goroutine that the scheduler lists for the first generation of a session, or for each
+/// generation of a flight recorder.
+pub struct Listed<'a> {
+    pub go: GoRef<'a>,
+    pub state: GoState,
+    /// For a goroutine in a call: the stream of its M.
+    pub stream: Option<&'a Stream>,
+    /// The id of the stack on which the goroutine rests, or 0.
+    pub stack: u32,
+}
+
+/// What the tracer asks of the scheduler.
+pub struct Points {
+    /// Stops the world, calls the function, and starts the world; just calls the function if there
+    /// is no runtime.
+    pub with_world_stopped: fn(&mut dyn FnMut()),
+    /// Calls the function for each goroutine.
+    pub list: fn(&mut dyn FnMut(Listed)),
+}
+
+static POINTS: Locked<Option<&'static Points>> = Locked::new(None);
+
+/// For the scheduler, once, before the first session.
+pub fn on_load(points: &'static Points) {
+    POINTS.with(|place| *place = Some(points));
+}
+
+/// A generation ends at the latest after this time, in ns, as in Go.
+const GENERATION: i64 = 1_000_000_000;
+/// A generation ends when its batches take this number of bytes.
+const GENERATION_BYTES: usize = 16 << 20;
+/// The thread looks for full batches after this time, in ns. It isn't woken: the thread that fills
+/// a batch may hold locks.
+const LOOK: i64 = 5_000_000;
+/// A trace ends when this number of bytes waits for its reader.
+const MOST_WAITING: usize = 256 << 20;
+/// The flight recorder keeps at most this number of bytes, besides the present generation.
+const MOST_KEPT: usize = 64 << 20;
+/// The clocks are compared over at least this time, in ns.
+const COMPARED: i64 = 2_000_000;
+
+/// What a thread asks of the tracer's thread.
+#[derive(Clone, Copy)]
+enum Request {
+    None,
+    Trace(i32),
+    StopTrace,
+    Flight(i64),
+    StopFlight,
+    WriteFlight(i32),
+}
+
+/// Held by the thread that has a request.
+static ASKING: LongLock = LongLock::new();
+static REQUEST: Locked<Request> = Locked::new(Request::None);
+/// A futex word: 1 while a request is under way.
+static PENDING: AtomicU32 = AtomicU32::new(0);
+static ANSWER: AtomicI32 = AtomicI32::new(0);
+/// A futex word on which the tracer's thread sleeps between two looks.
+static BELL: AtomicU32 = AtomicU32::new(0);
+/// Whether the tracer's thread is there.
+static IS_THERE: AtomicBool = AtomicBool::new(false);
+/// The tracer's thread, for the join.
+static THREAD: Locked<Option<Thread>> = Locked::new(None);
+
+/// Begins to write a trace to the file. `-EBUSY`: a trace is being written, or another thread asks;
+/// `-EBADF`: no such file; `-EAGAIN`: the system gives no thread.
+pub fn trace_start(fd: i32) -> i32 {
+    if !file::is_open(fd) {
+        return -libc::EBADF;
+    }
+    ask(Request::Trace(fd), true)
+}
+
+/// Ends the trace, and waits until all of it is written. `-EINVAL`: there is none; `-EBUSY`: another
+/// thread asks; `-ENOBUFS`: the trace has ended before, because its reader was too slow, `-ENOMEM`:
+/// because there was no memory; or the error of write(2).
+pub fn trace_stop() -> i32 {
+    ask(Request::StopTrace, false)
+}
+
+/// Begins to keep the events of at least the last `ns`. `-EBUSY`: that is so already; `-EINVAL`.
+pub fn flight_start(ns: i64) -> i32 {
+    if ns <= 0 {
+        return -libc::EINVAL;
+    }
+    ask(Request::Flight(ns), true)
+}
+
+/// Keeps events no longer. `-EINVAL`: no events are kept.
+pub fn flight_stop() -> i32 {
+    ask(Request::StopFlight, false)
+}
+
+/// Writes the events that are kept to the file. `-EINVAL`: none are kept; `-EBUSY`: another thread
+/// asks; or the error of write(2).
+pub fn flight_write(fd: i32) -> i32 {
+    if !file::is_open(fd) {
+        return -libc::EBADF;
+    }
+    ask(Request::WriteFlight(fd), false)
+}
+
+/// Puts the request to the tracer's thread, which is started if `starts`, and waits for the answer.
+fn ask(request: Request, starts: bool) -> i32 {
+    if !ASKING.try_lock() {
+        return -libc::EBUSY;
+    }
+    let answer = ask_locked(request, starts);
+    // SAFETY: `try_lock` has locked it.
+    unsafe { ASKING.unlock() };
+    answer
+}
+
+fn ask_locked(request: Request, starts: bool) -> i32 {
+    if !IS_THERE.load(Ordering::Acquire) {
+        // A former thread may have left.
+        THREAD.with(Option::take).into_iter().for_each(Thread::join);
+        if !starts {
+            return -libc::EINVAL;
+        }
+    }
+    REQUEST.with(|place| *place = request);
+    // Release: pairs with the Acquire of the tracer's thread, which then sees the request.
+    PENDING.store(1, Ordering::Release);
+    if IS_THERE.swap(true, Ordering::AcqRel) {
+        wake();
+    } else {
+        match Thread::start(main, ptr::null_mut()) {
+            Ok(thread) => THREAD.with(|place| *place = Some(thread)),
+            Err(e) => {
+                PENDING.store(0, Ordering::Relaxed);
+                IS_THERE.store(false, Ordering::Release);
+                return e;
+            }
+        }
+    }
+    while PENDING.load(Ordering::Acquire) == 1 {
+        futex::wait(&PENDING, 1, -1);
+    }
+    let answer = ANSWER.load(Ordering::Relaxed);
+    if !IS_THERE.load(Ordering::Acquire) {
+        THREAD.with(Option::take).into_iter().for_each(Thread::join);
+    }
+    answer
+}
+
+fn wake() {
+    BELL.fetch_add(1, Ordering::Release);
+    futex::wake(&BELL, 1);
+}
+
+fn answer(with: i32) {
+    ANSWER.store(with, Ordering::Relaxed);
+    PENDING.store(0, Ordering::Release);
+    futex::wake(&PENDING, 1);
+}
+
+/// In the child of a fork: there is neither a trace nor a flight recorder.
+///
+/// # Safety
+/// The caller is the child's only thread.
+pub unsafe fn forked() {
+    // SAFETY: as the caller says; the values are replaced without a look at them.
+    unsafe {
+        registry::forked();
+        batch::forked();
+        stacks::forked();
+        strings::forked();
+        ASKING.reset();
+        REQUEST.reset();
+        THREAD.reset();
+        THREAD.with(|place| core::mem::forget(place.take()));
+    }
+    PENDING.store(0, Ordering::Relaxed);
+    IS_THERE.store(false, Ordering::Relaxed);
+    LOST.store(false, Ordering::Relaxed);
+}
+
+/// The stream of a trace that goes to a file.
+struct Sink {
+    fd: i32,
+    /// Bytes that wait to be written, oldest first, of which `written` are written.
+    waiting: VecDeque<Vec<u8>>,
+    written: usize,
+    bytes: usize,
+    /// Whether a write may block: the file is written in pieces that poll(2) allows.
+    may_block: bool,
+    /// The error that has ended the trace, or 0.
+    error: i32,
+}
+
+/// A pipe that poll(2) calls writable takes this number of bytes without blocking.
+const PIECE: usize = 4096;
+/// poll(2) waits for a reader for at most this time, in ms.
+const POLL: i32 = 5;
+
+impl Sink {
+    fn new(fd: i32) -> Sink {
+        let may_block = !file::has_position(fd);
+        let mut sink =
+            Sink { fd, waiting: VecDeque::new(), written: 0, bytes: 0, may_block, error: 0 };
+        sink.add(format::HEADER.to_vec());
+        sink
+    }
+
+    fn add(&mut self, bytes: Vec<u8>) {
+        if self.error == 0 && !bytes.is_empty() {
+            self.bytes += bytes.len();
+            self.waiting.push_back(bytes);
+        }
+    }
+
+    /// Writes what waits. Returns after one piece that a reader has not taken yet.
+    fn write(&mut self) {
+        while let Some(first) = self.waiting.front() {
+            let rest = &first[self.written..];
+            let mut piece = rest;
+            if self.may_block {
+                if !file::is_writable(self.fd, POLL) {
+                    return;
+                }
+                piece = &rest[..rest.len().min(PIECE)];
+            }
+            let e = file::write_whole(self.fd, piece);
+            if e != 0 {
+                return self.fail(e);
+            }
+            self.bytes -= piece.len();
+            self.written += piece.len();
+            if self.written == first.len() {
+                self.written = 0;
+                self.waiting.pop_front();
+            }
+        }
+    }
+
+    fn fail(&mut self, error: i32) {
+        self.error = error;
+        self.waiting.clear();
+        (self.written, self.bytes) = (0, 0);
+    }
+}
+
+/// A generation that has not ended, or that the flight recorder keeps.
+struct Generation {
+    number: u32,
+    began: Moment,
+    batches: Vec<Box<Batch>>,
+    /// Bytes of data so far.
+    bytes: usize,
+    /// The stacks of a generation that has ended.
+    stacks: Vec<u32>,
+}
+
+struct Flight {
+    /// The time that is kept, in ns.
+    ns: i64,
+    kept: VecDeque<Generation>,
+}
+
+/// The session of the tracer's thread.
+struct Session {
+    points: &'static Points,
+    trace: Option<Sink>,
+    /// The first generation that the trace writes.
+    trace_from: u32,
+    flight: Option<Flight>,
+    present: Generation,
+    first: u32,
+    /// When the session began.
+    began: Moment,
+    /// Ticks of a second; 0: not known yet.
+    frequency: u64,
+    tables: Tables,
+}
+
+/// The number of the latest generation in this process. Numbers are never used again: words of
+/// goroutines may have old ones.
+static LATEST: AtomicU32 = AtomicU32::new(0);
+
+fn next_number() -> u32 {
+    LATEST.fetch_add(1, Ordering::Relaxed) + 1
+}
+
+extern "C" fn main(_: *mut c_void) -> *mut c_void {
+    thread::set_up_current(c"gosched-trace");
+    let Some(points) = POINTS.with(|points| *points) else {
+        IS_THERE.store(false, Ordering::Release);
+        answer(-libc::EINVAL);
+        return ptr::null_mut();
+    };
+    clock::begin();
+    LOST.store(false, Ordering::Relaxed);
+    let mut session = Session::begin(points);
+    // The thread was started with a request.
+    session.turn();
+    while session.trace.is_some() || session.flight.is_some() {
+        session.turn();
+    }
+    session.end();
+    ptr::null_mut()
+}
+
+impl Session {
+    fn begin(points: &'static Points) -> Session {
+        let number = next_number();
+        let mut began = Moment::now();
+        let list = |session: &mut dyn FnMut()| (points.with_world_stopped)(session);
+        list(&mut || {
+            registry::cut(number, number);
+            stacks::begin_generation(number);
+            began = Moment::now();
+            (points.list)(&mut |listed| match (listed.state, listed.stream) {
+                (GoState::Syscall, Some(stream)) => stream.has_in_call(listed.go),
+                _ => {
+                    registry::LISTER.lists(listed.go, listed.state, listed.stack);
+                }
+            });
+        });
+        Session {
+            points,
+            trace: None,
+            trace_from: number,
+            flight: None,
+            present: Generation::new(number, began),
+            first: number,
+            began,
+            frequency: 0,
+            tables: Tables::new(),
+        }
+    }
+
+    /// One look at what is to be done.
+    fn turn(&mut self) {
+        let seen = BELL.load(Ordering::Acquire);
+        if PENDING.load(Ordering::Acquire) == 1 {
+            let request = REQUEST.with(|place| core::mem::replace(place, Request::None));
+            self.answer(request);
+        }
+        self.collect();
+        let age = time::now() - self.present.began.monotonic;
+        if age >= GENERATION || self.present.bytes >= GENERATION_BYTES {
+            self.end_generation();
+        }
+        if let Some(sink) = &mut self.trace {
+            sink.write();
+            if sink.bytes > MOST_WAITING && sink.error == 0 {
+                sink.fail(-libc::ENOBUFS);
+            }
+            if LOST.load(Ordering::Relaxed) && sink.error == 0 {
+                sink.fail(-libc::ENOMEM);
+            }
+        }
+        if PENDING.load(Ordering::Acquire) == 0 {
+            futex::wait(&BELL, seen, time::now() + LOOK);
+        }
+    }
+
+    fn answer(&mut self, request: Request) {
+        let e = match request {
+            Request::None => return,
+            Request::Trace(_) if self.trace.is_some() => -libc::EBUSY,
+            Request::Trace(fd) => {
+                // The trace begins with a generation that describes all goroutines.
+                if self.flight.is_some() {
+                    self.end_generation();
+                }
+                self.trace = Some(Sink::new(fd));
+                self.trace_from = self.present.number;
+                0
+            }
+            Request::StopTrace if self.trace.is_none() => -libc::EINVAL,
+            Request::StopTrace => self.stop_trace(),
+            Request::Flight(_) if self.flight.is_some() => -libc::EBUSY,
+            Request::Flight(ns) => {
+                self.flight = Some(Flight { ns, kept: VecDeque::new() });
+                self.list();
+                0
+            }
+            Request::StopFlight => match self.flight.take() {
+                None => -libc::EINVAL,
+                Some(flight) => {
+                    flight.kept.into_iter().for_each(Generation::free);
+                    0
+                }
+            },
+            Request::WriteFlight(fd) => self.write_flight(fd),
+        };
+        if self.trace.is_none() && self.flight.is_none() {
+            // The thread ends, and a later request starts another.
+            registry::cut(0, 0);
+            IS_THERE.store(false, Ordering::Release);
+        }
+        answer(e);
+    }
+
+    /// Takes the batches that streams have filled.
+    fn collect(&mut self) {
+        for batch in batch::take_full() {
+            self.take(batch);
+        }
+    }
+
+    fn take(&mut self, batch: Box<Batch>) {
+        if batch.generation != self.present.number {
+            // Of a generation of a former session.
+            return batch::free(batch);
+        }
+        self.present.bytes += batch.data().len();
+        if let Some(sink) = &mut self.trace
+            && self.present.number >= self.trace_from
+        {
+            sink.add(encoded(&batch));
+        }
+        if self.flight.is_some() {
+            self.present.batches.push(batch);
+        } else {
+            batch::free(batch);
+        }
+    }
+
+    /// Ends the present generation, and begins the next.
+    fn end_generation(&mut self) {
+        self.compare_clocks();
+        let number = next_number();
+        registry::cut(number, self.first);
+        stacks::begin_generation(number);
+        let next = Generation::new(number, Moment::now());
+        self.finish();
+        let ended = core::mem::replace(&mut self.present, next);
+        self.keep(ended);
+        if self.flight.is_some() {
+            self.list();
+        }
+    }
+
+    /// Takes the last batches of the present generation, which the cut has ended, and writes its
+    /// tables.
+    fn finish(&mut self) {
+        // Batches of the next generation come behind those of the present one.
+        let mut next = Vec::new();
+        for batch in batch::take_full() {
+            if batch.generation == self.present.number {
+                self.take(batch);
+            } else {
+                next.push(batch);
+            }
+        }
+        next.into_iter().for_each(|batch| {
+            batch::filled(batch);
+        });
+        self.present.stacks = stacks::used_in(self.present.number);
+        if self.present.number >= self.trace_from
+            && self.trace.as_ref().is_some_and(|sink| sink.error == 0)
+        {
+            let end = self.encoded_end(None);
+            if let Some(sink) = &mut self.trace {
+                sink.add(end);
+            }
+        }
+    }
+
+    /// The tables and the end of the present generation, or of a kept generation.
+    fn encoded_end(&mut self, kept: Option<&Generation>) -> Vec<u8> {
+        let (frequency, tables) = (self.frequency, &mut self.tables);
+        let generation = kept.unwrap_or(&self.present);
+        let mut out = Vec::new();
+        let began = &generation.began;
+        let mut sync = vec![event::SYNC, event::FREQUENCY];
+        push_number(&mut sync, frequency);
+        sync.push(event::CLOCK_SNAPSHOT);
+        let wall = began.wall.max(0) as u64;
+        for n in [0, began.monotonic as u64, wall / 1_000_000_000, wall % 1_000_000_000] {
+            push_number(&mut sync, n);
+        }
+        push_batch_header(&mut out, generation.number, NO_THREAD, began.ticks, sync.len());
+        out.extend_from_slice(&sync);
+        tables.encode(generation.number, began.ticks, &generation.stacks, &mut out);
+        out.push(event::END_OF_GENERATION);
+        out
+    }
+
+    /// Keeps a generation that has ended for the flight recorder, and drops those that are too old.
+    fn keep(&mut self, ended: Generation) {
+        let Some(flight) = &mut self.flight else { return ended.free() };
+        flight.kept.push_back(ended);
+        let now = time::now();
+        loop {
+            let bytes: usize = flight.kept.iter().map(|g| g.bytes).sum();
+            // The oldest generation is needed as long as the second began less than `ns` ago.
+            let second = flight.kept.get(1).map_or(self.present.began, |second| second.began);
+            let is_old = now - second.monotonic >= flight.ns;
+            if flight.kept.is_empty() || !is_old && bytes <= MOST_KEPT {
+                return;
+            }
+            flight.kept.pop_front().into_iter().for_each(Generation::free);
+        }
+    }
+
+    /// Describes all goroutines to the present generation.
+    fn list(&mut self) {
+        (self.points.list)(&mut |listed| {
+            registry::LISTER.lists(listed.go, listed.state, listed.stack);
+        });
+    }
+
+    fn compare_clocks(&mut self) {
+        if self.frequency != 0 {
+            return;
+        }
+        let age = time::now() - self.began.monotonic;
+        if age < COMPARED {
+            time::sleep(COMPARED - age);
+        }
+        self.frequency = self.began.ticks_per_second(&Moment::now());
+    }
+
+    fn stop_trace(&mut self) -> i32 {
+        if self.flight.is_some() {
+            self.end_generation();
+        } else {
+            self.compare_clocks();
+            registry::cut(0, 0);
+            self.finish();
+        }
+        let Some(mut sink) = self.trace.take() else { return -libc::EINVAL };
+        while sink.error == 0 && !sink.waiting.is_empty() {
+            sink.write();
+        }
+        sink.error
+    }
+
+    fn write_flight(&mut self, fd: i32) -> i32 {
+        if self.flight.is_none() {
+            return -libc::EINVAL;
+        }
+        self.end_generation();
+        let Some(flight) = self.flight.take() else { return -libc::EINVAL };
+        let mut e = file::write_whole(fd, format::HEADER);
+        for generation in &flight.kept {
+            for batch in &generation.batches {
+                if e == 0 {
+                    e = file::write_whole(fd, &encoded(batch));
+                }
+            }
+            if e == 0 {
+                let end = self.encoded_end(Some(generation));
+                e = file::write_whole(fd, &end);
+            }
+        }
+        self.flight = Some(flight);
+        e
+    }
+
+    fn end(self) {
+        self.present.free();
+        batch::take_full().into_iter().for_each(batch::free);
+        batch::drop_free();
+    }
+}
+
+impl Generation {
+    fn new(number: u32, began: Moment) -> Generation {
+        Generation { number, began, batches: Vec::new(), bytes: 0, stacks: Vec::new() }
+    }
+
+    fn free(self) {
+        self.batches.into_iter().for_each(batch::free);
+    }
+}
+
+/// A batch with its header.
+fn encoded(batch: &Batch) -> Vec<u8> {
+    let data = batch.data();
+    let mut out = Vec::with_capacity(data.len() + 64);
+    push_batch_header(&mut out, batch.generation, batch.thread, batch.time, data.len());
+    out.extend_from_slice(data);
+    out
+}
