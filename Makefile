@@ -47,8 +47,8 @@ library: ## build libgosched.so and libgosched.a, nothing else
 $(OUT)/gosched.names: lib/gosched.map
 	@sed -n 's/^ *\(gs_[a-z0-9_]*\);$$/\1/p' $< >$@
 
-$(OUT)/gosched.o: $(OUT)/libgosched_c.a $(OUT)/gosched.names
-	$(LD) -r --gc-sections --force-group-allocation $$(sed 's/^/-u /' $(OUT)/gosched.names) -o $@.all $<
+$(OUT)/gosched.o: $(OUT)/libgosched_c.a $(OUT)/gosched.names lib/gosched.ld
+	$(LD) -r -T lib/gosched.ld --gc-sections --force-group-allocation $$(sed 's/^/-u /' $(OUT)/gosched.names) -o $@.all $<
 	$(OBJCOPY) -R .llvmbc -R .llvmcmd --keep-global-symbols=$(OUT)/gosched.names $@.all $@
 	@rm -f $@.all
 

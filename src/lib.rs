@@ -21,6 +21,8 @@
 //!   goroutines (P) and what the P's of a NUMA node share (Node). It
 //!   has ten rooms of its own; its
 //!   `README.md` says where each protocol is written down.
+//! - `backtrace`: what a stack's frames are, and the names of their functions. It knows nothing of
+//!   goroutines.
 //! - `stack`: stacks that take memory as they are touched, with a guard below
 //!   each, and the report when one overflows.
 //! - `numa`: which CPUs make a node and how far nodes are from each other, by
@@ -53,6 +55,7 @@
 
 mod arch;
 mod atomic;
+mod backtrace;
 pub mod capi;
 mod chan;
 mod cxx;

@@ -10,8 +10,20 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The rooms of the library, from the top down.
-const HOUSE: [&str; 13] = [
-    "capi", "io", "time", "chan", "sync", "sched", "trace", "cxx", "stack", "numa", "os", "arch",
+const HOUSE: [&str; 14] = [
+    "capi",
+    "io",
+    "time",
+    "chan",
+    "sync",
+    "sched",
+    "trace",
+    "backtrace",
+    "cxx",
+    "stack",
+    "numa",
+    "os",
+    "arch",
     "atomic",
 ];
 /// The rooms of the scheduler, from the top down.

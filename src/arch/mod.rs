@@ -51,6 +51,13 @@
 //! - `with_seventh_argument!(f)`: Calls `f` with the first seven words of the arguments of a C
 //!   function with `...`.
 //!
+//! What an unwinder begins with:
+//!
+//! - `Registers`: `pc`, `sp` and `fp`, of the running function, of a context at rest, or of a
+//!   handler's `ucontext_t`.
+//! - `called_from`: The function that the call before a return address has called.
+//! - `own_code`: Where the library's code begins and ends.
+//!
 //! Signals:
 //!
 //! - `RED_ZONE`: Bytes below the stack pointer that a function may use; 0 if the ABI has none.

@@ -577,6 +577,126 @@ macro_rules! with_seventh_argument {
 }
 pub(crate) use with_seventh_argument;
 
+// What an unwinder begins with.
+
+/// The registers from which a stack is walked. `pc` is where the context goes on: the next
+/// instruction, not a return address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Registers {
+    pub pc: usize,
+    pub sp: usize,
+    /// rbp, whatever the code keeps there.
+    pub fp: usize,
+}
+
+impl Registers {
+    /// The registers of the running function, which must not return before the walk is over.
+    #[inline(always)]
+    pub fn here() -> Registers {
+        let (pc, sp, fp);
+        // SAFETY: reads three registers.
+        unsafe {
+            asm!(
+                "lea {pc}, [rip]",
+                "mov {sp}, rsp",
+                "mov {fp}, rbp",
+                pc = out(reg) pc,
+                sp = out(reg) sp,
+                fp = out(reg) fp,
+                options(nostack, preserves_flags, nomem),
+            );
+        }
+        Registers { pc, sp, fp }
+    }
+
+    /// The registers of a context at rest.
+    ///
+    /// # Safety
+    /// `context` is at rest, or has been: its memory is mapped. The registers of a context that
+    /// another thread resumes meanwhile are of no use.
+    pub unsafe fn of_context(context: usize) -> Registers {
+        let context = context as *const Context;
+        // SAFETY: as the caller says.
+        unsafe {
+            Registers {
+                pc: (&raw const (*context).pc).read(),
+                sp: (&raw const (*context).sp).read(),
+                fp: (&raw const (*context).rbp).read(),
+            }
+        }
+    }
+
+    /// The registers of an interrupted context.
+    ///
+    /// # Safety
+    /// `context` is the `ucontext_t` that a signal handler was given.
+    pub unsafe fn of_ucontext(context: *const c_void) -> Registers {
+        // SAFETY: a handler's `ucontext_t`, as the caller says.
+        let of = |register: i32| unsafe {
+            (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs[register as usize] as usize
+        };
+        Registers { pc: of(libc::REG_RIP), sp: of(libc::REG_RSP), fp: of(libc::REG_RBP) }
+    }
+}
+
+/// The target of the call that returns to `pc`, if the call names one: a function, or an entry of
+/// the procedure linkage table. `read` copies code or data and returns false where there is none.
+pub fn called_from(pc: usize, read: &dyn Fn(usize, &mut [u8]) -> bool) -> Option<usize> {
+    let mut code = [0; 6];
+    if !read(pc.wrapping_sub(6), &mut code) {
+        return None;
+    }
+    let [first, second, a, b, c, d] = code;
+    let relative =
+        |bytes: [u8; 4], next: usize| next.wrapping_add_signed(i32::from_le_bytes(bytes) as isize);
+    // `call [rip + x]` through the global offset table, or `call x`.
+    match (first, second) {
+        (0xff, 0x15) => pointer_at(relative([a, b, c, d], pc), read),
+        (_, 0xe8) => {
+            let target = relative([a, b, c, d], pc);
+            Some(jumps_to(target, read).unwrap_or(target))
+        }
+        _ => None,
+    }
+}
+
+/// Where an entry of a procedure linkage table jumps to: `[endbr64;] [bnd] jmp [rip + x]`.
+fn jumps_to(at: usize, read: &dyn Fn(usize, &mut [u8]) -> bool) -> Option<usize> {
+    let mut code = [0; 11];
+    if !read(at, &mut code) {
+        return None;
+    }
+    let mut skip = if code.starts_with(&[0xf3, 0x0f, 0x1e, 0xfa]) { 4 } else { 0 };
+    skip += usize::from(code[skip] == 0xf2);
+    let [0xff, 0x25, a, b, c, d] = *code.get(skip..skip + 6)? else { return None };
+    let next = at + skip + 6;
+    pointer_at(next.wrapping_add_signed(i32::from_le_bytes([a, b, c, d]) as isize), read)
+}
+
+fn pointer_at(at: usize, read: &dyn Fn(usize, &mut [u8]) -> bool) -> Option<usize> {
+    let mut word = [0; size_of::<usize>()];
+    read(at, &mut word).then(|| usize::from_le_bytes(word))
+}
+
+/// The library's own code, from the first to the last byte, if `lib/gosched.ld` has linked it.
+pub fn own_code() -> Option<Range<usize>> {
+    let (begin, end): (usize, usize);
+    // SAFETY: reads two entries of the global offset table.
+    unsafe {
+        asm!(
+            // Weak: 0 if the library is linked in another way.
+            ".weak gosched_text_begin",
+            ".weak gosched_text_end",
+            "mov {begin}, qword ptr [rip + gosched_text_begin@GOTPCREL]",
+            "mov {end}, qword ptr [rip + gosched_text_end@GOTPCREL]",
+            begin = out(reg) begin,
+            end = out(reg) end,
+            options(nostack, pure, readonly),
+        );
+    }
+    (begin != 0).then_some(begin..end)
+}
+
 // Signals.
 
 /// Size in bytes of the area below the stack pointer that a function may use without moving the

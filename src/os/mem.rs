@@ -54,6 +54,19 @@ pub fn map(len: usize) -> Option<usize> {
     (p != libc::MAP_FAILED).then_some(p as usize)
 }
 
+/// Copies memory of this process, which need not be mapped. False: it is not, or the system refuses
+/// process_vm_readv(2).
+pub fn read_if_mapped(at: usize, to: &mut [u8]) -> bool {
+    let _errno = super::KeepErrno::new();
+    let local = libc::iovec { iov_base: to.as_mut_ptr().cast(), iov_len: to.len() };
+    let remote = libc::iovec { iov_base: at as *mut _, iov_len: to.len() };
+    // SAFETY: the kernel checks `remote`; `local` is the caller's slice.
+    let n = unsafe {
+        libc::process_vm_readv(libc::getpid(), &raw const local, 1, &raw const remote, 1, 0)
+    };
+    n == to.len() as isize
+}
+
 /// Asks for a range's memory to come from this NUMA node (the system's number) while the node has
 /// any. Pages that were touched stay where they are.
 pub fn prefer_node(at: usize, len: usize, node: usize) {

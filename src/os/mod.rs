@@ -12,6 +12,7 @@ pub mod locked;
 pub mod log;
 pub mod mem;
 pub mod membarrier;
+pub mod objects;
 pub mod oversleep;
 pub mod process;
 pub mod signal;

@@ -12,8 +12,10 @@
 //! its own). On a kernel without it a guard is a mapping, and the kernel limits
 //! those: once a share of that limit is used up, a whole slab has one guard.
 
+mod large;
 mod overflow;
 
+pub use large::on_large;
 pub use overflow::report as report_overflow;
 
 use crate::arch::{self, sanitizer};

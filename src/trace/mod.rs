@@ -9,6 +9,7 @@ pub mod format;
 mod model;
 mod registry;
 mod session;
+mod shapes;
 pub mod stacks;
 mod strings;
 mod tables;

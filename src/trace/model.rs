@@ -5,6 +5,7 @@ use super::batch::{self, Batch};
 use super::clock;
 use super::format::{MOST_NUMBER, NO_THREAD, event, proc_status};
 use super::registry;
+use super::shapes::Shapes;
 use crate::os::spin::SpinLock;
 use core::cell::{Cell, UnsafeCell};
 use core::ptr;
@@ -131,6 +132,8 @@ static ALL_PROCS: [Proc; PROCS] = [const {
 pub struct Stream {
     lock: SpinLock,
     known: UnsafeCell<Known>,
+    /// The stacks that the M has traced.
+    pub shapes: Shapes,
 }
 
 // SAFETY: only the thread that holds `lock` reaches `known`.
@@ -199,6 +202,7 @@ impl Stream {
                 go: None,
                 in_call: false,
             }),
+            shapes: Shapes::new(),
         }
     }
 

@@ -7,10 +7,12 @@ use super::format::{self, NO_THREAD, event, push_batch_header, push_number};
 use super::model::{GoRef, GoState, Stream};
 use super::tables::Tables;
 use super::{LOST, registry, stacks, strings};
+use crate::backtrace::unwind;
 use crate::os::locked::Locked;
 use crate::os::spin::LongLock;
 use crate::os::thread::{self, Thread};
 use crate::os::{file, futex, time};
+use crate::stack::on_large;
 use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
@@ -324,6 +326,7 @@ impl Session {
     fn begin(points: &'static Points) -> Session {
         let number = next_number();
         let mut began = Moment::now();
+        unwind::refresh_modules();
         let list = |session: &mut dyn FnMut()| (points.with_world_stopped)(session);
         list(&mut || {
             registry::cut(number, number);
@@ -356,6 +359,7 @@ impl Session {
             let request = REQUEST.with(|place| core::mem::replace(place, Request::None));
             self.answer(request);
         }
+        self.follow_loader();
         self.collect();
         let age = time::now() - self.present.began.monotonic;
         if age >= GENERATION || self.present.bytes >= GENERATION_BYTES {
@@ -411,6 +415,14 @@ impl Session {
             IS_THERE.store(false, Ordering::Release);
         }
         answer(e);
+    }
+
+    /// Lets stacks be walked in objects that were loaded since.
+    fn follow_loader(&mut self) {
+        if unwind::needs_refresh() {
+            unwind::refresh_modules();
+            self.tables.forget_symbols();
+        }
     }
 
     /// Takes the batches that streams have filled.
@@ -494,7 +506,9 @@ impl Session {
         }
         push_batch_header(&mut out, generation.number, NO_THREAD, began.ticks, sync.len());
         out.extend_from_slice(&sync);
-        tables.encode(generation.number, began.ticks, &generation.stacks, &mut out);
+        let (number, ticks, stacks) = (generation.number, began.ticks, &generation.stacks);
+        // Names are read by recursion, which may need more than the thread's own stack.
+        on_large(|| tables.encode(number, ticks, stacks, &mut out));
         out.push(event::END_OF_GENERATION);
         out
     }

@@ -23,10 +23,8 @@ pub struct ForeignFrame {
 /// A stack: the interpreter's frames, then those of C, each leaf first.
 pub struct Entry {
     pub foreign: Box<[ForeignFrame]>,
-    /// Return addresses.
+    /// The address of an instruction, then return addresses.
     pub pcs: Box<[usize]>,
-    /// Whether the first of `pcs` is the address of an instruction, and not a return address.
-    pub is_exact: bool,
     /// The latest generations of even and odd number in which an event has the stack.
     used: [AtomicU32; 2],
 }
@@ -95,13 +93,13 @@ pub fn of_function(pc: usize) -> u32 {
     if known >> 16 == pc as u64 {
         return mark(known as u32 & 0xffff);
     }
-    let id = add(&[], &[pc], true);
+    let id = add(&[], &[pc]);
     place.store((pc as u64) << 16 | u64::from(id), Ordering::Relaxed);
     id
 }
 
 /// The id of this stack, which is added to the table if it isn't there; 0: the table is full.
-pub fn add(foreign: &[ForeignFrame], pcs: &[usize], is_exact: bool) -> u32 {
+pub fn add(foreign: &[ForeignFrame], pcs: &[usize]) -> u32 {
     let pcs = &pcs[..pcs.len().min(MOST_FRAMES)];
     let mut hasher = DefaultHasher::new();
     for frame in foreign {
@@ -113,10 +111,7 @@ pub fn add(foreign: &[ForeignFrame], pcs: &[usize], is_exact: bool) -> u32 {
     let hash = hasher.finish();
     let id = IDS.with(|ids| {
         let ids = ids.get_or_insert_default();
-        let same = |&id: &u32| {
-            entry(id)
-                .is_some_and(|e| *e.pcs == *pcs && *e.foreign == *foreign && e.is_exact == is_exact)
-        };
+        let same = |&id: &u32| entry(id).is_some_and(|e| *e.pcs == *pcs && *e.foreign == *foreign);
         let known = ids.by_hash.entry(hash).or_default();
         if let Some(&id) = known.iter().find(|id| same(id)) {
             return id;
@@ -127,7 +122,6 @@ pub fn add(foreign: &[ForeignFrame], pcs: &[usize], is_exact: bool) -> u32 {
         let entry = Entry {
             foreign: foreign.into(),
             pcs: pcs.into(),
-            is_exact,
             used: [const { AtomicU32::new(0) }; 2],
         };
         let Some(entry) = heap::boxed(entry) else { return 0 };

@@ -1,21 +1,43 @@
 //! The tables of strings and stacks at the end of a generation.
 
 use super::format::{MOST_DATA, MOST_FRAMES, NO_THREAD, event, push_batch_header, push_number};
-use super::{stacks, strings};
-use crate::os;
+use super::stacks::{self, Entry};
+use super::strings;
+use crate::backtrace::symbols::{Symbol, Symbols};
+use crate::backtrace::unwind::Frame;
 use std::collections::HashMap;
 
 /// A frame as a reader sees it.
-#[derive(Clone)]
 struct Line {
+    pc: usize,
     function: String,
     file: String,
     line: u32,
+    is_inlined: bool,
+}
+
+impl Line {
+    fn of(symbol: &Symbol) -> Line {
+        let function = match symbol.function {
+            "" => format!("{}+{:#x}", symbol.module, symbol.offset),
+            name => name.to_owned(),
+        };
+        Line {
+            pc: symbol.pc,
+            function,
+            file: symbol.file.to_owned(),
+            line: symbol.line,
+            is_inlined: symbol.is_inlined,
+        }
+    }
 }
 
 /// What is known of addresses from one generation to the next.
 pub struct Tables {
-    lines: HashMap<(usize, bool), Vec<Line>>,
+    /// Made with the first table, and read again from the files when objects were loaded since.
+    symbols: Option<Symbols>,
+    /// What users see of a stack, by the stack's id.
+    lines: HashMap<u32, Vec<Line>>,
 }
 
 /// Addresses of frames without a code address of their own begin here. Readers know a frame by its
@@ -83,7 +105,12 @@ impl Encoder {
 
 impl Tables {
     pub fn new() -> Tables {
-        Tables { lines: HashMap::new() }
+        Tables { symbols: None, lines: HashMap::new() }
+    }
+
+    /// Forgets what is known of the files of code: objects were loaded or unloaded.
+    pub fn forget_symbols(&mut self) {
+        self.symbols = None;
     }
 
     /// Appends the tables of a generation whose events have these stacks.
@@ -123,13 +150,10 @@ impl Tables {
                 let pc = to.made_up_pc();
                 frames.push((pc, foreign.function, foreign.file, foreign.line));
             }
-            for (n, &pc) in entry.pcs.iter().enumerate() {
-                let is_exact = n == 0 && entry.is_exact;
-                for (depth, line) in self.lines_of(pc, is_exact).iter().enumerate() {
-                    let at = if depth == 0 { pc as u64 } else { to.made_up_pc() };
-                    let (function, file) = (to.string(&line.function), to.string(&line.file));
-                    frames.push((at, function, file, line.line));
-                }
+            for line in self.lines_of(id, entry) {
+                let at = if line.is_inlined { to.made_up_pc() } else { line.pc as u64 };
+                let (function, file) = (to.string(&line.function), to.string(&line.file));
+                frames.push((at, function, file, line.line));
             }
         }
         frames.truncate(MOST_FRAMES);
@@ -142,13 +166,22 @@ impl Tables {
         }
     }
 
-    /// The functions at this address, inlined ones first.
-    fn lines_of(&mut self, pc: usize, is_exact: bool) -> Vec<Line> {
-        self.lines
-            .entry((pc, is_exact))
-            .or_insert_with(|| {
-                vec![Line { function: os::place_of(pc), file: String::new(), line: 0 }]
-            })
-            .clone()
+    /// The functions of a stack that users see, leaf first.
+    fn lines_of(&mut self, id: u32, entry: &Entry) -> &[Line] {
+        let symbols = self.symbols.get_or_insert_with(|| Symbols::new(false));
+        self.lines.entry(id).or_insert_with(|| {
+            let mut lines = Vec::new();
+            let mut add = |symbol: &Symbol| lines.push(Line::of(symbol));
+            match &*entry.pcs {
+                [function] => symbols.frames(*function, true, &mut add),
+                pcs => {
+                    // 0 tells the first address, which is no return address.
+                    let frame = |(n, &pc)| Frame { pc, slot: n };
+                    let frames: Vec<Frame> = pcs.iter().enumerate().map(frame).collect();
+                    symbols.visible(&frames, &mut add);
+                }
+            }
+            lines
+        })
     }
 }

@@ -1,7 +1,6 @@
 //! fork(2): the locks that are held across it, and what the child forgets.
 
 use super::{keys, orphans, stopping, tracing};
-use crate::cxx;
 use crate::os::forking::{ALLOCATES, FORKING, SYSMON_ABSTAINS, may_fork};
 use crate::os::{heap, log, thread, time};
 use crate::sched::ext::{gang, hooks};
@@ -11,6 +10,7 @@ use crate::sched::take::{boundary, handler};
 use crate::sched::types::m;
 use crate::sched::types::runtime::{AT_THE_DOOR, CHANGING, GUESTS, LIFE, RUNTIME, Runtime, try_rt};
 use crate::sched::wait::{netpoll, timers};
+use crate::{backtrace, cxx};
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
@@ -163,6 +163,7 @@ pub extern "C" fn in_child() {
     GUESTS.forked();
     AT_THE_DOOR.forked();
     deadlock::forget_threads();
+    backtrace::forget_threads();
     stopping::forget_stop();
     // SAFETY: `before_fork` has run on this thread, in the parent.
     unsafe { unlock_after_fork(parent) };

@@ -2,13 +2,14 @@
 //! event belongs to which change, and why nothing here costs anything while there is no trace.
 
 use super::order::{self, next_direct};
+use crate::arch::Registers;
 use crate::sched::types::g::{GRef, Status, flags};
 use crate::sched::types::m::{self, MRef, TRACED};
 use crate::sched::types::p::PRef;
 use crate::sched::types::runtime::rt;
 use crate::sched::types::task::{Task, TaskKind};
 use crate::sched::types::waiter::Why;
-use crate::trace::{self, GoRef, Leaves, stacks, string};
+use crate::trace::{self, GoRef, Leaves, Stream, stacks, string};
 use core::sync::atomic::Ordering;
 
 /// A [`G::last_p`](crate::sched::types::g::G::last_p) that is no P's: the goroutine's next run is
@@ -107,7 +108,7 @@ pub fn leaves(m: MRef, g: GRef) {
         Status::Waiting => Leaves::Blocks(reason(g.why.get())),
         Status::Syscall => {
             if let Some(p) = p {
-                stream.begins_call(p.id, go(&g), 0);
+                stream.begins_call(p.id, go(&g), stack_of(m, stream));
             }
             return;
         }
@@ -116,7 +117,29 @@ pub fn leaves(m: MRef, g: GRef) {
         }
         _ => Leaves::Stops(string::GOSCHED),
     };
-    stream.leaves(p.map(|p| p.id), go(&g), how, 0);
+    let stack = if matches!(how, Leaves::Ends) { 0 } else { stack_of(m, stream) };
+    stream.leaves(p.map(|p| p.id), go(&g), how, stack);
+}
+
+/// The id of the stack of the M's goroutine, which calls this, or whose thread is in the handler of
+/// the preemption signal; 0: unknown.
+fn stack_of(m: MRef, stream: &Stream) -> u32 {
+    let g = m.g();
+    let bounds = if g.has(flags::ATTACHED) {
+        // SAFETY: the attachment of the M stays until its goroutine has ended.
+        unsafe { (*m.attachment.seen()).bounds() }
+    } else {
+        g.stack.get().map_or((0, 0), |s| s.bounds())
+    };
+    let context = m.context.get();
+    let from = match context.is_null() {
+        true => Registers::here(),
+        // SAFETY: the handler of the signal was given this context, and has not returned.
+        false => unsafe { Registers::of_ucontext(context) },
+    };
+    // SAFETY: the calling thread is the M's, and runs or has interrupted the goroutine on this
+    // stack, if the stack pointer is in it.
+    unsafe { stream.shapes.id_of(from, bounds, &[]) }
 }
 
 /// The calling M runs the goroutine with this P from now on. Allowed for a goroutine that runs
@@ -152,7 +175,9 @@ pub fn readies(g: GRef) {
 #[inline(never)]
 pub fn creates(m: MRef, g: GRef) {
     if let Some(stream) = m.stream() {
-        stream.creates(go(&g), 0);
+        let has_goroutine = !m.curg.get().is_null();
+        let stack = if has_goroutine { stack_of(m, stream) } else { 0 };
+        stream.creates(go(&g), stack);
     }
 }
 
@@ -161,7 +186,7 @@ pub fn creates(m: MRef, g: GRef) {
 #[inline(never)]
 pub fn begins_call(m: MRef, g: GRef) {
     if let Some(stream) = m.stream() {
-        stream.begins_call(m.p().id, go(&g), 0);
+        stream.begins_call(m.p().id, go(&g), stack_of(m, stream));
     }
 }
 
