@@ -165,6 +165,11 @@ fn ask_locked(request: Request, starts: bool) -> i32 {
     answer
 }
 
+/// The number of the tracer's threads, which wake no goroutine.
+pub fn threads() -> usize {
+    usize::from(IS_THERE.load(Ordering::Acquire))
+}
+
 fn wake() {
     BELL.fetch_add(1, Ordering::Release);
     futex::wake(&BELL, 1);

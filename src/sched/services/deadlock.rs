@@ -15,6 +15,7 @@ use crate::sched::types::hold::Hold;
 use crate::sched::types::m::M;
 use crate::sched::types::runtime::{Guest, Ms, Runtime, rt};
 use crate::sched::wait::netpoll;
+use crate::trace;
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -212,12 +213,12 @@ fn line(g: &G) -> String {
 
 impl Runtime {
     /// The number of threads that can't wake a goroutine of their own accord: M's, sysmon, the
-    /// template thread, the inspector, and workers without a job.
+    /// template thread, the inspector, the tracer's thread, and workers without a job.
     pub fn threads_that_cannot_wake(&self) -> usize {
         // Acquire: pairs with the Release in `add_runner`.
         let own =
             1 + usize::from(self.template.is_there()) + usize::from(self.inspector.is_there());
-        self.m_count.load(Ordering::Acquire) + own + self.workers.asleep()
+        self.m_count.load(Ordering::Acquire) + own + self.workers.asleep() + trace::threads()
     }
 
     /// Whether an M without a P may come back with a goroutine, or its thread may go back to
