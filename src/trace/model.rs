@@ -4,8 +4,8 @@
 use super::batch::{self, Batch};
 use super::clock;
 use super::format::{MOST_NUMBER, NO_THREAD, event, proc_status};
-use super::registry;
 use super::shapes::Shapes;
+use super::{registry, stacks};
 use crate::os::spin::SpinLock;
 use core::cell::{Cell, UnsafeCell};
 use core::ptr;
@@ -100,8 +100,15 @@ impl GoWord {
 pub struct GoRef<'a> {
     pub id: u64,
     pub word: &'a GoWord,
-    /// The id of a stack that has only the goroutine's function, or 0. Names the goroutine.
-    pub function: u32,
+    /// The address of the goroutine's function, or 0. Names the goroutine.
+    pub function: usize,
+}
+
+impl GoRef<'_> {
+    /// The id of a stack that has only the goroutine's function.
+    fn function_stack(&self) -> u64 {
+        stacks::of_function(self.function).into()
+    }
 }
 
 /// What the reader knows of a P.
@@ -207,6 +214,7 @@ impl Stream {
     }
 
     /// Locks the stream for an operation. `None`: there is no trace.
+    #[inline(always)]
     fn hold(&self) -> Option<Held<'_>> {
         self.lock.lock();
         // SAFETY: locked above.
@@ -288,38 +296,67 @@ impl Stream {
         }
     }
 
+    /// Locks the stream for an operation of the M, which holds the P `proc`, and runs `go` if that is
+    /// some. `None`: there is no trace, or another stream has the goroutine nevertheless.
+    #[inline(always)]
+    fn hold_with(&self, proc: u16, go: Option<&GoRef>) -> Option<Held<'_>> {
+        let held = self.hold()?;
+        let as_told = held.known.proc == Some(proc) && go.is_none_or(|go| held.is_running(go));
+        if as_told { Some(held) } else { self.catch_up(held, proc, go) }
+    }
+
+    /// Brings the model to where [`Stream::hold_with`] wants it.
+    #[cold]
+    #[inline(never)]
+    fn catch_up<'a>(
+        &'a self,
+        mut held: Held<'a>,
+        proc: u16,
+        go: Option<&GoRef>,
+    ) -> Option<Held<'a>> {
+        // Another stream may have the P, and then the goroutine.
+        for _ in 0..3 {
+            if !holds(proc, self) {
+                drop(held);
+                release_from_others(proc, self);
+                held = self.hold()?;
+                continue;
+            }
+            match go {
+                Some(go) if !held.run(proc, go) => {
+                    drop(held);
+                    registry::take_from_streams(go.word);
+                    held = self.hold()?;
+                }
+                Some(_) => return Some(held),
+                None => {
+                    held.take_proc(proc);
+                    return Some(held);
+                }
+            }
+        }
+        None
+    }
+
     /// The M runs `go` with the P `proc` from now on. Go's `GoStart`, `GoSyscallExit`, and the
     /// events of P's and goroutines that must come before. Allowed for a goroutine that runs
     /// already.
     pub fn runs(&self, proc: u16, go: GoRef) {
-        loop {
-            let Some(mut held) = self.hold() else { return };
-            if held.is_running(&go) && held.known.proc == Some(proc) {
-                return;
-            }
-            if !holds(proc, self) {
-                drop(held);
-                release_from_others(proc, self);
-                let Some(again) = self.hold() else { return };
-                held = again;
-            }
-            if held.run(proc, &go) {
-                return;
-            }
-            drop(held);
-            registry::take_from_streams(go.word);
-        }
+        let _ = self.hold_with(proc, Some(&go));
     }
 
     /// The M's goroutine leaves the M. `proc`: the P that the M holds; `None`: it has lost its P, and
-    /// the goroutine becomes runnable.
-    pub fn leaves(&self, proc: Option<u16>, go: GoRef, how: Leaves, stack: u32) {
+    /// the goroutine becomes runnable. `next`: the goroutine that the M runs next, if that is known.
+    pub fn leaves(
+        &self,
+        proc: Option<u16>,
+        go: GoRef,
+        how: Leaves,
+        stack: u32,
+        next: Option<GoRef>,
+    ) {
         let Some(proc) = proc else { return self.loses_go(go) };
-        self.runs(proc, go);
-        let Some(mut held) = self.hold() else { return };
-        if !held.is_running(&go) {
-            return;
-        }
+        let Some(mut held) = self.hold_with(proc, Some(&go)) else { return };
         let stack = u64::from(stack);
         match how {
             Leaves::Blocks(reason) => {
@@ -336,6 +373,12 @@ impl Stream {
             }
         }
         held.known.go = None;
+        if let Some(next) = next
+            && !held.run(proc, &next)
+        {
+            drop(held);
+            self.runs(proc, next);
+        }
     }
 
     /// The goroutine becomes ready. Go's `GoUnpark`.
@@ -357,10 +400,7 @@ impl Stream {
 
     /// The M's goroutine begins a system call. Go's `GoSysCall`.
     pub fn begins_call(&self, proc: u16, go: GoRef, stack: u32) {
-        self.runs(proc, go);
-        if let Some(mut held) = self.hold()
-            && held.is_running(&go)
-        {
+        if let Some(mut held) = self.hold_with(proc, Some(&go)) {
             held.begin_call(stack);
         }
     }
@@ -431,8 +471,8 @@ impl Stream {
         }
         let listed = go.word.change(now, Go { state, generation, sequence: 0 });
         if listed {
-            let stack = if stack == 0 { go.function } else { stack };
-            held.put(event::GO_STATUS_STACK, [go.id, NO_THREAD, state as u64, u64::from(stack)]);
+            let stack = if stack == 0 { go.function_stack() } else { stack.into() };
+            held.put(event::GO_STATUS_STACK, [go.id, NO_THREAD, state as u64, stack]);
         }
         listed
     }
@@ -479,6 +519,7 @@ pub(super) unsafe fn forget_procs() {
 }
 
 impl Held<'_> {
+    #[inline(always)]
     fn make_room(&mut self) {
         if self.known.batch.as_ref().is_some_and(|batch| batch.has_room(OPERATION)) {
             return;
@@ -566,7 +607,7 @@ impl Held<'_> {
             if go.word.change(now, Go { state, generation, sequence: 0 }) {
                 self.put(
                     event::GO_STATUS_STACK,
-                    [go.id, NO_THREAD, state as u64, u64::from(go.function)],
+                    [go.id, NO_THREAD, state as u64, go.function_stack()],
                 );
                 return state;
             }
@@ -594,11 +635,12 @@ impl Held<'_> {
     fn create(&mut self, go: &GoRef, stack: u32) {
         let generation = self.known.generation;
         go.word.set(Go { state: GoState::Runnable, generation, sequence: 0 });
-        self.put(event::GO_CREATE, [go.id, u64::from(go.function), u64::from(stack)]);
+        self.put(event::GO_CREATE, [go.id, go.function_stack(), u64::from(stack)]);
     }
 
     /// Brings the model to where this M runs `go` with the P `proc`. False: another stream has the
     /// goroutine.
+    #[inline]
     fn run(&mut self, proc: u16, go: &GoRef) -> bool {
         if self.runs_go(go) {
             if self.known.proc == Some(proc) {
@@ -612,10 +654,7 @@ impl Held<'_> {
             self.leave_proc();
         }
         self.leave_go(0);
-        if self.known.proc != Some(proc) {
-            self.leave_proc();
-            self.take_proc(proc);
-        }
+        self.take_proc(proc);
         match self.state_of(go, GoState::Runnable) {
             GoState::Runnable => {}
             GoState::Waiting => self.unblock(go, 0),
@@ -629,7 +668,12 @@ impl Held<'_> {
         true
     }
 
+    /// The M, which may have another P, holds this P from now on. No other stream holds it.
     fn take_proc(&mut self, proc: u16) {
+        if self.known.proc == Some(proc) {
+            return;
+        }
+        self.leave_proc();
         let p = &ALL_PROCS[usize::from(proc)];
         if p.generation.get() != self.known.generation {
             p.generation.set(self.known.generation);

@@ -320,7 +320,7 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
     let mut session = Session::begin(points);
     // The thread was started with a request.
     session.turn();
-    while session.trace.is_some() || session.flight.is_some() {
+    while session.is_wanted() {
         session.turn();
     }
     session.end();
@@ -357,12 +357,20 @@ impl Session {
         }
     }
 
+    /// Whether a trace is written, or events are kept. If not, the session has ended.
+    fn is_wanted(&self) -> bool {
+        self.trace.is_some() || self.flight.is_some()
+    }
+
     /// One look at what is to be done.
     fn turn(&mut self) {
         let seen = BELL.load(Ordering::Acquire);
         if PENDING.load(Ordering::Acquire) == 1 {
             let request = REQUEST.with(|place| core::mem::replace(place, Request::None));
             self.answer(request);
+            if !self.is_wanted() {
+                return;
+            }
         }
         self.follow_loader();
         self.collect();
@@ -414,7 +422,7 @@ impl Session {
             },
             Request::WriteFlight(fd) => self.write_flight(fd),
         };
-        if self.trace.is_none() && self.flight.is_none() {
+        if !self.is_wanted() {
             // The thread ends, and a later request starts another.
             registry::cut(0, 0);
             IS_THERE.store(false, Ordering::Release);

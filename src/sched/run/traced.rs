@@ -9,12 +9,8 @@ use crate::sched::types::p::PRef;
 use crate::sched::types::runtime::rt;
 use crate::sched::types::task::{Task, TaskKind};
 use crate::sched::types::waiter::Why;
-use crate::trace::{self, GoRef, Leaves, Stream, stacks, string};
+use crate::trace::{self, GoRef, Leaves, Stream, string};
 use core::sync::atomic::Ordering;
-
-/// A [`G::last_p`](crate::sched::types::g::G::last_p) that is no P's: the goroutine's next run is
-/// seen as a move to another P, which is traced.
-const NO_P: u16 = u16::MAX;
 
 /// The number of a goroutine in traces. The runtimes of a process count their goroutines from 1, so
 /// the number of the runtime goes along.
@@ -26,7 +22,7 @@ pub fn go(g: &GRef) -> GoRef<'_> {
     let runtime = u64::from(rt().number - 1) << RUNTIME;
     let is_attached = g.flags.seen() & flags::ATTACHED != 0;
     let f = if is_attached { 0 } else { g.f.get().map_or(0, |f| f as usize) };
-    GoRef { id: runtime | id, word: &g.trace, function: stacks::of_function(f) }
+    GoRef { id: runtime | id, word: &g.trace, function: f }
 }
 
 /// The reason of a wait, as a string of the trace.
@@ -76,22 +72,23 @@ pub fn successor(m: MRef) -> Option<Task> {
     if !m.is_traced() {
         return None;
     }
-    leaves(m, m.g());
     if !trace::is_on() {
         m.by_g0.set(m.by_g0.get() & !TRACED);
     }
     if m.by_g0.get() & !TRACED != 0 {
+        leaves(m, m.g());
         return None;
     }
-    let task = next_direct(m, m.p())?;
-    match task.kind() {
-        TaskKind::Goroutine(g) => {
-            g.last_p.set(NO_P);
-            Some(task)
+    let task = next_direct(m, m.p());
+    match task.as_ref().map(Task::kind) {
+        // The goroutine leaves, and the next one runs: one operation.
+        Some(TaskKind::Goroutine(next)) if next.flags.get() & flags::SPECIAL == 0 => {
+            leaves_for(m, m.g(), Some(next));
+            task
         }
-        // g0 gives it a descriptor.
-        TaskKind::Newborn(_) => {
-            m.stash.set(Some(task));
+        _ => {
+            leaves(m, m.g());
+            m.stash.set(task);
             None
         }
     }
@@ -101,6 +98,12 @@ pub fn successor(m: MRef) -> Option<Task> {
 #[cold]
 #[inline(never)]
 pub fn leaves(m: MRef, g: GRef) {
+    leaves_for(m, g, None);
+}
+
+/// [`leaves`] for an M that runs `next` then.
+#[inline(always)]
+fn leaves_for(m: MRef, g: GRef, next: Option<GRef>) {
     let Some(stream) = m.stream() else { return };
     let p = (!m.p.get().is_null()).then(|| m.p());
     let how = match g.status() {
@@ -118,7 +121,7 @@ pub fn leaves(m: MRef, g: GRef) {
         _ => Leaves::Stops(string::GOSCHED),
     };
     let stack = if matches!(how, Leaves::Ends) { 0 } else { stack_of(m, stream) };
-    stream.leaves(p.map(|p| p.id), go(&g), how, stack);
+    stream.leaves(p.map(|p| p.id), go(&g), how, stack, next.as_ref().map(go));
 }
 
 /// The id of the stack of the M's goroutine, which calls this, or whose thread is in the handler of
@@ -195,7 +198,7 @@ pub fn begins_call(m: MRef, g: GRef) {
 #[inline(never)]
 pub fn loses_g(m: MRef, g: GRef) {
     if let Some(stream) = m.stream() {
-        stream.leaves(None, go(&g), Leaves::Stops(string::PREEMPTED), 0);
+        stream.loses_go(go(&g));
     }
 }
 
