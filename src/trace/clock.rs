@@ -5,14 +5,18 @@ use crate::arch;
 use crate::os::time;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// The tick from which times are counted.
+/// Log2 of the processor's ticks in a tick of the trace: most times between two events of a thread
+/// take one byte then. Go's `traceTimeDiv`.
+const COARSE: u32 = 6;
+
+/// The processor's tick from which times are counted.
 static BASE: AtomicU64 = AtomicU64::new(0);
 
 /// Now, in ticks since [`begin`]. Threads' counters may disagree a little: the order of events
 /// doesn't depend on them.
 #[inline(always)]
 pub fn now() -> u64 {
-    arch::ticks().wrapping_sub(BASE.load(Ordering::Relaxed))
+    arch::ticks().wrapping_sub(BASE.load(Ordering::Relaxed)) >> COARSE
 }
 
 /// One moment on three clocks.
@@ -42,6 +46,6 @@ impl Moment {
 
 /// Begins to count. Times before this moment don't exist.
 pub fn begin() {
-    // 1: no event has the time 0, which readers take for none.
-    BASE.store(arch::ticks().wrapping_sub(1), Ordering::Relaxed);
+    // No event has the time 0, which readers take for none.
+    BASE.store(arch::ticks().wrapping_sub(1 << COARSE), Ordering::Relaxed);
 }

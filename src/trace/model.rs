@@ -102,7 +102,13 @@ pub struct GoRef<'a> {
     pub word: &'a GoWord,
     /// The address of the goroutine's function, or 0. Names the goroutine.
     pub function: usize,
+    /// The goroutine's own name, a string's id, or 0.
+    pub label: u32,
 }
+
+/// A goroutine's first event in a generation that starts it has at most this number: 2 if it was
+/// made ready before.
+const FIRST_RUNS: u64 = 2;
 
 impl GoRef<'_> {
     /// The id of a stack that has only the goroutine's function.
@@ -166,7 +172,14 @@ struct Known {
     go: Option<(u64, *const GoWord)>,
     /// Whether that goroutine is in a system call.
     in_call: bool,
+    /// The key and the value of a log that the next goroutine to run writes; (0, 0): none.
+    log: (u32, u32),
+    /// When the length of the P's queue is to be logged next, in ticks.
+    queue_at: u64,
 }
+
+/// About this time lies between two logs of a queue's length, in ticks: some ms.
+const QUEUE_EVERY: u64 = 1 << 18;
 
 /// Bytes that the events of one operation take at most.
 const OPERATION: usize = 16 * (1 + 6 * MOST_NUMBER);
@@ -208,6 +221,8 @@ impl Stream {
                 proc: None,
                 go: None,
                 in_call: false,
+                log: (0, 0),
+                queue_at: 0,
             }),
             shapes: Shapes::new(),
         }
@@ -268,6 +283,8 @@ impl Stream {
         let is_new = held.known.generation == 0 || generation == 0;
         held.known.generation = generation;
         held.known.first = first;
+        // What the log refers to was of the generation before.
+        held.known.log = (0, 0);
         if is_new {
             (held.known.proc, held.known.go, held.known.in_call) = (None, None, false);
         }
@@ -347,6 +364,8 @@ impl Stream {
 
     /// The M's goroutine leaves the M. `proc`: the P that the M holds; `None`: it has lost its P, and
     /// the goroutine becomes runnable. `next`: the goroutine that the M runs next, if that is known.
+    ///
+    /// True: the length of the P's queue is due ([`Stream::logs_queue`]).
     pub fn leaves(
         &self,
         proc: Option<u16>,
@@ -354,9 +373,12 @@ impl Stream {
         how: Leaves,
         stack: u32,
         next: Option<GoRef>,
-    ) {
-        let Some(proc) = proc else { return self.loses_go(go) };
-        let Some(mut held) = self.hold_with(proc, Some(&go)) else { return };
+    ) -> bool {
+        let Some(proc) = proc else {
+            self.loses_go(go);
+            return false;
+        };
+        let Some(mut held) = self.hold_with(proc, Some(&go)) else { return false };
         let stack = u64::from(stack);
         match how {
             Leaves::Blocks(reason) => {
@@ -378,6 +400,23 @@ impl Stream {
         {
             drop(held);
             self.runs(proc, next);
+            return false;
+        }
+        held.now >= held.known.queue_at
+    }
+
+    /// The next goroutine to run on the M writes a log with this key and value: ids of strings.
+    pub fn logs_next(&self, key: u32, value: u32) {
+        if let Some(held) = self.hold() {
+            held.known.log = (key, value);
+        }
+    }
+
+    /// Logs the length of the queue of the M's P. Not due again for some ms.
+    pub fn logs_queue(&self, key: u32, value: u32) {
+        if let Some(held) = self.hold() {
+            held.known.queue_at = held.now + QUEUE_EVERY;
+            held.known.log = (key, value);
         }
     }
 
@@ -588,7 +627,19 @@ impl Held<'_> {
     /// The goroutine's state, after which the reader knows the goroutine in this generation, unless
     /// the result is `Unknown`. `assumed`: the state of a goroutine of which the reader has not
     /// heard.
+    #[inline(always)]
     fn state_of(&mut self, go: &GoRef, assumed: GoState) -> GoState {
+        let now = go.word.get();
+        if now.generation == self.known.generation && now.state != GoState::Unknown {
+            return now.state;
+        }
+        self.introduce(go, assumed)
+    }
+
+    /// [`Held::state_of`] for a goroutine of which the reader has not heard in this generation.
+    #[cold]
+    #[inline(never)]
+    fn introduce(&mut self, go: &GoRef, assumed: GoState) -> GoState {
         let (generation, first) = (self.known.generation, self.known.first);
         loop {
             let now = go.word.get();
@@ -638,23 +689,17 @@ impl Held<'_> {
         self.put(event::GO_CREATE, [go.id, go.function_stack(), u64::from(stack)]);
     }
 
-    /// Brings the model to where this M runs `go` with the P `proc`. False: another stream has the
-    /// goroutine.
-    #[inline]
+    /// Brings the model to where this M runs `go` with the P `proc`, which no other stream holds.
+    /// False: another stream has the goroutine.
+    #[inline(always)]
     fn run(&mut self, proc: u16, go: &GoRef) -> bool {
-        if self.runs_go(go) {
-            if self.known.proc == Some(proc) {
-                if self.known.in_call {
-                    self.put(event::GO_SYSCALL_END, []);
-                    self.known.in_call = false;
-                    self.set_state(go, GoState::Running);
-                }
+        if self.known.go.is_some() || self.known.proc != Some(proc) {
+            if self.goes_on(proc, go) {
                 return true;
             }
-            self.leave_proc();
+            self.leave_go(0);
+            self.take_proc(proc);
         }
-        self.leave_go(0);
-        self.take_proc(proc);
         match self.state_of(go, GoState::Runnable) {
             GoState::Runnable => {}
             GoState::Waiting => self.unblock(go, 0),
@@ -665,6 +710,33 @@ impl Held<'_> {
         self.put(event::GO_START, [go.id, sequence]);
         self.known.go = Some((go.id, ptr::from_ref(go.word)));
         self.known.in_call = false;
+        if sequence <= FIRST_RUNS && go.label != 0 {
+            self.put(event::GO_LABEL, [go.label.into()]);
+        }
+        if self.known.log.0 != 0 {
+            let (key, value) = core::mem::take(&mut self.known.log);
+            self.put(event::USER_LOG, [0, key.into(), value.into(), 0]);
+        }
+        true
+    }
+
+    /// Whether the M has the goroutine and the P, perhaps in a call, which ends then. If the M has
+    /// the goroutine with another P or without one, the M leaves that P.
+    #[cold]
+    #[inline(never)]
+    fn goes_on(&mut self, proc: u16, go: &GoRef) -> bool {
+        if !self.runs_go(go) {
+            return false;
+        }
+        if self.known.proc != Some(proc) {
+            self.leave_proc();
+            return false;
+        }
+        if self.known.in_call {
+            self.put(event::GO_SYSCALL_END, []);
+            self.known.in_call = false;
+            self.set_state(go, GoState::Running);
+        }
         true
     }
 

@@ -13,10 +13,11 @@ use crate::os::spin::LongLock;
 use crate::os::thread::{self, Thread};
 use crate::os::{file, futex, time};
 use crate::stack::on_large;
-use core::ffi::c_void;
+use core::ffi::{CStr, c_char, c_void};
 use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
 use std::collections::VecDeque;
+use std::ffi::CString;
 
 /// A goroutine that the scheduler lists for the first generation of a session, or for each
 /// generation of a flight recorder.
@@ -121,6 +122,36 @@ pub fn flight_write(fd: i32) -> i32 {
     ask(Request::WriteFlight(fd), false)
 }
 
+/// The file of [`flight_write_at_end`], or null.
+static AT_END: AtomicPtr<c_char> = AtomicPtr::new(ptr::null_mut());
+
+/// The file into which a process that is about to end by a failure writes the events that are kept.
+pub fn flight_file(path: CString) {
+    // Never freed: a signal handler may be reading the path.
+    AT_END.store(path.into_raw(), Ordering::Release);
+}
+
+/// [`flight_write_at_end`] waits for this time, in ns: the failure may be that of a thread that
+/// holds a lock of the tracer's.
+const AT_END_WITHIN: i64 = 2_000_000_000;
+
+/// Before a failure is reported that ends the process: writes the events that are kept to the file
+/// of [`flight_file`], once. Async-signal-safe.
+pub fn flight_write_at_end() {
+    let path = AT_END.swap(ptr::null_mut(), Ordering::AcqRel);
+    if path.is_null() || !IS_THERE.load(Ordering::Acquire) || !ASKING.try_lock() {
+        return;
+    }
+    // SAFETY: `flight_file` has leaked the path.
+    let path = unsafe { CStr::from_ptr(path) };
+    let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC | libc::O_CLOEXEC;
+    let fd = file::open(path, flags, 0o666);
+    if fd >= 0 {
+        // The lock stays held: the answer may come later.
+        ask_until(Request::WriteFlight(fd), time::now() + AT_END_WITHIN);
+    }
+}
+
 /// Puts the request to the tracer's thread, which is started if `starts`, and waits for the answer.
 fn ask(request: Request, starts: bool) -> i32 {
     if !ASKING.try_lock() {
@@ -140,25 +171,16 @@ fn ask_locked(request: Request, starts: bool) -> i32 {
             return -libc::EINVAL;
         }
     }
-    REQUEST.with(|place| *place = request);
-    // Release: pairs with the Acquire of the tracer's thread, which then sees the request.
-    PENDING.store(1, Ordering::Release);
-    if IS_THERE.swap(true, Ordering::AcqRel) {
-        wake();
-    } else {
+    if !IS_THERE.swap(true, Ordering::AcqRel) {
         match Thread::start(main, ptr::null_mut()) {
             Ok(thread) => THREAD.with(|place| *place = Some(thread)),
             Err(e) => {
-                PENDING.store(0, Ordering::Relaxed);
                 IS_THERE.store(false, Ordering::Release);
                 return e;
             }
         }
     }
-    while PENDING.load(Ordering::Acquire) == 1 {
-        futex::wait(&PENDING, 1, -1);
-    }
-    let answer = ANSWER.load(Ordering::Relaxed);
+    let answer = ask_until(request, -1);
     if !IS_THERE.load(Ordering::Acquire) {
         THREAD.with(Option::take).into_iter().for_each(Thread::join);
     }
@@ -168,6 +190,21 @@ fn ask_locked(request: Request, starts: bool) -> i32 {
 /// The number of the tracer's threads, which wake no goroutine.
 pub fn threads() -> usize {
     usize::from(IS_THERE.load(Ordering::Acquire))
+}
+
+/// Puts the request to the tracer's thread, which is there, and waits for the answer until the
+/// deadline (ns; negative: none).
+fn ask_until(request: Request, deadline: i64) -> i32 {
+    REQUEST.with(|place| *place = request);
+    // Release: pairs with the Acquire of the tracer's thread, which then sees the request.
+    PENDING.store(1, Ordering::Release);
+    wake();
+    while PENDING.load(Ordering::Acquire) == 1 {
+        if !futex::wait(&PENDING, 1, deadline) {
+            return -libc::ETIMEDOUT;
+        }
+    }
+    ANSWER.load(Ordering::Relaxed)
 }
 
 fn wake() {
@@ -310,15 +347,17 @@ fn next_number() -> u32 {
 
 extern "C" fn main(_: *mut c_void) -> *mut c_void {
     thread::set_up_current(c"gosched-trace");
-    let Some(points) = POINTS.with(|points| *points) else {
-        IS_THERE.store(false, Ordering::Release);
-        answer(-libc::EINVAL);
-        return ptr::null_mut();
-    };
+    let points = POINTS.with(|points| *points).expect("the scheduler has said who it is");
     clock::begin();
     LOST.store(false, Ordering::Relaxed);
     let mut session = Session::begin(points);
-    // The thread was started with a request.
+    // The thread was started for a request, which comes about now.
+    while PENDING.load(Ordering::Acquire) == 0 {
+        let seen = BELL.load(Ordering::Acquire);
+        if PENDING.load(Ordering::Acquire) == 0 {
+            futex::wait(&BELL, seen, -1);
+        }
+    }
     session.turn();
     while session.is_wanted() {
         session.turn();

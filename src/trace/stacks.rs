@@ -51,6 +51,11 @@ pub(super) fn begin_generation(generation: u32) {
     PRESENT.store(generation, Ordering::Relaxed);
 }
 
+/// The generation to which events that are made now belong, or the one before.
+pub(super) fn present() -> u32 {
+    PRESENT.load(Ordering::Relaxed)
+}
+
 /// The stack with this id.
 pub(super) fn entry(id: u32) -> Option<&'static Entry> {
     let place = ENTRIES.get((id as usize).wrapping_sub(1))?;

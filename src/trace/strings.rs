@@ -1,6 +1,7 @@
 //! The strings of a trace: a fixed list of reasons, and strings that events bring along.
 
 use super::format::MOST_STRING;
+use super::stacks;
 use crate::os::locked::Locked;
 use std::collections::HashMap;
 
@@ -32,10 +33,9 @@ pub mod fixed {
         JOIN = "join (sync)";
         PARK = "gs_park (sync)";
         STOP_THE_WORLD = "gs_stop_the_world";
-        STOLEN_FROM = "stolen from";
-        NODE = "node";
-        HANDED_OFF = "handed off";
-        QUEUE = "run queue";
+        STOLEN_NEAR = "stolen from a P of the node";
+        STOLEN_FROM_QUEUE = "stolen from the queue of a node";
+        STOLEN_FAR = "stolen from a P of another node";
     }
 
     /// The fixed strings, with their ids.
@@ -65,9 +65,9 @@ pub fn cut(text: &[u8]) -> &[u8] {
     &text[text.len().saturating_sub(MOST_STRING)..]
 }
 
-/// The id of a string in an event of this generation.
-pub fn id_of(text: &[u8], generation: u32) -> u32 {
-    let text = cut(text);
+/// The id of a string in an event that is made now: see [`stacks::mark`].
+pub fn id_of(text: &[u8]) -> u32 {
+    let (text, generation) = (cut(text), stacks::present());
     if text.is_empty() {
         return 0;
     }
@@ -89,13 +89,13 @@ pub fn id_of(text: &[u8], generation: u32) -> u32 {
     })
 }
 
-/// Calls `f` with each string that an event of this generation has, and its id. Strings of the
-/// generation before the last are forgotten.
+/// Calls `f` with each string that an event of this generation may have, and its id.
 pub fn used_in(generation: u32, mut f: impl FnMut(u32, &[u8])) {
     STRINGS.with(|strings| {
         let Some(strings) = strings else { return };
         for (text, &id) in &strings.ids {
-            if strings.used[(id - fixed::END) as usize][generation as usize % 2] == generation {
+            let near = |&used: &u32| used == generation || used != 0 && used == generation - 1;
+            if strings.used[(id - fixed::END) as usize].iter().any(near) {
                 f(id, text);
             }
         }

@@ -14,6 +14,7 @@ use crate::sched::types::m::{self, MRef, count_pinned};
 use crate::sched::types::runtime::{Visit, rt};
 use crate::sched::types::task::{Task, TaskKind};
 use crate::sched::types::waiter::{Cause, Parker, Why};
+use crate::trace;
 use core::ptr;
 use core::sync::atomic::Ordering;
 
@@ -62,6 +63,7 @@ pub fn exit_current(m: MRef) -> ! {
     let m = exceptions::forget(m);
     if m.g().has(flags::ATTACHED) {
         // The stack is the attached thread's, so there is nowhere to go on.
+        trace::flight_write_at_end();
         crate::os::log::say(format_args!(
             "gosched: gs_exit was called in a goroutine that gs_attach made of a thread; gs_detach ends it"
         ));

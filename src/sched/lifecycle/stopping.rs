@@ -2,10 +2,12 @@
 //! it. seed: B8
 
 use crate::os::time;
+use crate::sched::run::traced;
 use crate::sched::take::{boundary, handler, preempt, registers, world};
 use crate::sched::types::g::GRef;
 use crate::sched::types::m::{self, OUTSIDE};
 use crate::sched::types::runtime::{Guest, rt};
+use crate::trace;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// How long [`stop`] sleeps before it checks again whether strays still run the user's code, in ns.
@@ -38,6 +40,11 @@ pub fn stop() -> i32 {
     }
     disable_preemption();
     STOPPER.store(m::caller(), Ordering::Relaxed);
+    if trace::is_on()
+        && let Some(m) = m::on_goroutine()
+    {
+        traced::world_stops(m);
+    }
     0
 }
 
@@ -47,6 +54,11 @@ pub fn start() -> i32 {
         return -libc::EPERM;
     }
     STOPPER.store(0, Ordering::Relaxed);
+    if trace::is_on()
+        && let Some(m) = m::on_goroutine()
+    {
+        traced::world_starts(m);
+    }
     registers::stop_showing(rt());
     let has_p = m::current().is_some_and(|m| m.stops_world.get());
     // SAFETY: `stop` has stopped the world.

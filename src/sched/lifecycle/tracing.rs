@@ -46,11 +46,22 @@ pub unsafe fn forked() {
     unsafe { trace::forked() };
 }
 
-/// For a thread that has made a runtime: starts the trace that `GOSCHED_TRACE` asks for. The trace
-/// ends with the process.
+/// The flight recorder of `GOSCHED_FLIGHT` keeps the events of this time, in ns.
+const KEPT: i64 = 10_000_000_000;
+
+/// For a thread that has made a runtime: starts the trace that `GOSCHED_TRACE` asks for, which ends
+/// with the process, and the flight recorder of `GOSCHED_FLIGHT`, which a failure writes out.
 pub fn start_by_environment() {
     if LOOKED.swap(true, Ordering::AcqRel) {
         return;
+    }
+    if let Some(path) = path_of("GOSCHED_FLIGHT") {
+        let e = ask(|| trace::flight_start(KEPT));
+        if e == 0 {
+            trace::flight_file(path);
+        } else {
+            log::say(format_args!("gosched: no flight recorder: error {}", -e));
+        }
     }
     let Some(path) = path_of("GOSCHED_TRACE") else { return };
     let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC | libc::O_CLOEXEC;

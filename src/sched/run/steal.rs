@@ -2,7 +2,7 @@
 //! them.
 
 use super::order::{is_asked, next_local, timer_is_due};
-use super::ready;
+use super::{ready, traced};
 use crate::os::spin::backoff;
 use crate::os::time;
 use crate::sched::types::m::MRef;
@@ -11,6 +11,7 @@ use crate::sched::types::p::{PRef, PStatus, count};
 use crate::sched::types::runtime::{Runtime, rt};
 use crate::sched::types::task::{Fifo, Task};
 use crate::sched::wait::netpoll;
+use crate::trace::string;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// At most this number of tasks are taken out of a list with its lock held: each costs a cache
@@ -73,6 +74,9 @@ pub fn steal(rt: &Runtime, m: MRef, p: PRef) -> Option<Task> {
         let last = round == STEAL_ROUNDS - 1;
         if let Some(task) = steal_from_node(m, p, own.id, last) {
             note_steal(own, &p.stats.steals_near, own.id);
+            if m.is_traced() {
+                traced::steals(m, string::STOLEN_NEAR, own.id);
+            }
             return Some(task);
         }
         for &n in &own.neighbours {
@@ -85,10 +89,16 @@ pub fn steal(rt: &Runtime, m: MRef, p: PRef) -> Option<Task> {
                 .or_else(|| node.preempted.pop())
             {
                 note_steal(own, &p.stats.steals_remote_queue, n);
+                if m.is_traced() {
+                    traced::steals(m, string::STOLEN_FROM_QUEUE, n);
+                }
                 return Some(task);
             }
             if let Some(task) = steal_from_node(m, p, n, last) {
                 note_steal(own, &p.stats.steals_remote_p, n);
+                if m.is_traced() {
+                    traced::steals(m, string::STOLEN_FAR, n);
+                }
                 return Some(task);
             }
         }

@@ -9,8 +9,10 @@ use crate::sched::types::p::PRef;
 use crate::sched::types::runtime::rt;
 use crate::sched::types::task::{Task, TaskKind};
 use crate::sched::types::waiter::Why;
+use crate::trace::format::event;
 use crate::trace::{self, GoRef, Leaves, Stream, string};
-use core::sync::atomic::Ordering;
+use core::ffi::CStr;
+use core::sync::atomic::{AtomicBool, Ordering};
 
 /// The number of a goroutine in traces. The runtimes of a process count their goroutines from 1, so
 /// the number of the runtime goes along.
@@ -22,7 +24,16 @@ pub fn go(g: &GRef) -> GoRef<'_> {
     let runtime = u64::from(rt().number - 1) << RUNTIME;
     let is_attached = g.flags.seen() & flags::ATTACHED != 0;
     let f = if is_attached { 0 } else { g.f.get().map_or(0, |f| f as usize) };
-    GoRef { id: runtime | id, word: &g.trace, function: f }
+    let name = g.name.load(Ordering::Relaxed);
+    let label = if name.is_null() { 0 } else { label(name) };
+    GoRef { id: runtime | id, word: &g.trace, function: f, label }
+}
+
+/// The name of a goroutine, as a string of the trace.
+#[cold]
+fn label(name: *const i8) -> u32 {
+    // SAFETY: the goroutine of an event has not ended, so it keeps its name.
+    trace::string_id(unsafe { CStr::from_ptr(name) }.to_bytes())
 }
 
 /// The reason of a wait, as a string of the trace.
@@ -121,7 +132,56 @@ fn leaves_for(m: MRef, g: GRef, next: Option<GRef>) {
         _ => Leaves::Stops(string::GOSCHED),
     };
     let stack = if matches!(how, Leaves::Ends) { 0 } else { stack_of(m, stream) };
-    stream.leaves(p.map(|p| p.id), go(&g), how, stack, next.as_ref().map(go));
+    if stream.leaves(p.map(|p| p.id), go(&g), how, stack, next.as_ref().map(go))
+        && let Some(p) = p
+    {
+        log_queue(stream, p);
+    }
+}
+
+/// Logs how many goroutines wait for the P.
+#[cold]
+#[inline(never)]
+fn log_queue(stream: &Stream, p: PRef) {
+    let key = trace::string_id(format!("P{} queue", p.id).as_bytes());
+    let length = p.queued() + p.of_node().runq.len();
+    // The trace has each number once, as a string.
+    let shown = if length < 1000 { length } else { length / 100 * 100 };
+    stream.logs_queue(key, trace::string_id(shown.to_string().as_bytes()));
+}
+
+/// The M has stolen the task that it runs next. `how`: a string of the trace; `from`: the node.
+#[cold]
+#[inline(never)]
+pub fn steals(m: MRef, how: u32, from: usize) {
+    if let Some(stream) = m.stream() {
+        stream.logs_next(how, trace::string_id(format!("node {from}").as_bytes()));
+    }
+}
+
+/// Whether a trace shows that the world is stopped.
+static SHOWS_STOP: AtomicBool = AtomicBool::new(false);
+
+/// The M's goroutine has stopped the world.
+#[cold]
+#[inline(never)]
+pub fn world_stops(m: MRef) {
+    if let Some(stream) = m.stream() {
+        let stack = u64::from(stack_of(m, stream));
+        let shows = stream.notes(event::STW_BEGIN, [string::STOP_THE_WORLD.into(), stack]);
+        SHOWS_STOP.store(shows, Ordering::Relaxed);
+    }
+}
+
+/// The M's goroutine starts the world again.
+#[cold]
+#[inline(never)]
+pub fn world_starts(m: MRef) {
+    if let Some(stream) = m.stream()
+        && SHOWS_STOP.swap(false, Ordering::Relaxed)
+    {
+        stream.notes(event::STW_END, []);
+    }
 }
 
 /// The id of the stack of the M's goroutine, which calls this, or whose thread is in the handler of

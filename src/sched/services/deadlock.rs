@@ -166,6 +166,7 @@ fn tell(rt: &Runtime) {
         // SAFETY: the user gave this function for this argument.
         Some(Callback(f, HostArg(ctx))) => unsafe { f(ctx) },
         None => {
+            trace::flight_write_at_end();
             log::say(format_args!("{}", report(rt)));
             os::abort()
         }
