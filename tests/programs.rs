@@ -189,6 +189,7 @@ const PROGRAMS: &[Program] = &[
     program("never_switch", "never_switch.c", flat),
     program("embed", "embed.c", matrix),
     program("signals", "signals.c", matrix),
+    program("trace", "trace.c", widened),
 ];
 
 const ADDRESS_SANITIZER: &[&str] = &["-fsanitize=address"];

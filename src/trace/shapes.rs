@@ -77,7 +77,7 @@ impl Shapes {
             *known = heap::boxed(none);
         }
         let Some(known) = known else { return 0 };
-        let hash = (top - from.sp) / 16 ^ from.pc;
+        let hash = ((top - from.sp) / 16) ^ from.pc;
         let set = hash.wrapping_mul(0x9e37_79b9) / 64 % (SHAPES / WAYS) * WAYS;
         let ways = &mut known.shapes[set..set + WAYS];
         if foreign.is_empty() {

@@ -13,6 +13,7 @@ use crate::sched::types::g::{GRef, Status, flags};
 use crate::sched::types::m::{Commit, M, MRef};
 use crate::sched::types::p::{PRef, count};
 use crate::sched::types::task::{Task, TaskKind};
+use crate::trace;
 use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::Ordering;
@@ -347,6 +348,9 @@ pub fn assign(p: PRef, g: GRef) {
 #[inline(never)]
 pub fn moved(p: PRef, g: GRef) {
     g.last_p.set(p.id);
+    if trace::is_on() {
+        traced::runs(p, g);
+    }
     // The stack of an attached thread stays where it is.
     if p.rt().nodes.len() > 1
         && let Some(stack) = g.stack.get()

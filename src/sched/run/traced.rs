@@ -90,20 +90,27 @@ pub fn successor(m: MRef) -> Option<Task> {
         leaves(m, m.g());
         return None;
     }
-    let task = next_direct(m, m.p());
-    match task.as_ref().map(Task::kind) {
+    let Some(task) = next_direct(m, m.p()) else {
+        leaves(m, m.g());
+        return None;
+    };
+    match task.kind() {
         // The goroutine leaves, and the next one runs: one operation.
-        Some(TaskKind::Goroutine(next)) if next.flags.get() & flags::SPECIAL == 0 => {
+        TaskKind::Goroutine(next) if next.flags.get() & flags::SPECIAL == 0 => {
             leaves_for(m, m.g(), Some(next));
-            task
         }
-        _ => {
+        // Whether this M runs the goroutine is not decided yet. If it does, that counts as a move.
+        TaskKind::Goroutine(next) => {
             leaves(m, m.g());
-            m.stash.set(task);
-            None
+            next.last_p.set(NO_P);
         }
+        TaskKind::Newborn(_) => leaves(m, m.g()),
     }
+    Some(task)
 }
+
+/// A [`G::last_p`](crate::sched::types::g::G::last_p) that is no P's.
+const NO_P: u16 = u16::MAX;
 
 /// The M's goroutine leaves the M: it parks, yields, is preempted, begins `gs_blocking` or ends.
 #[cold]
