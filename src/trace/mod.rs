@@ -18,7 +18,7 @@ pub use model::{GoRef, GoState, GoWord, Leaves, Stream, proc_was_taken};
 pub use registry::{is_on, outside, retire, stream_for};
 pub use session::{
     Listed, Points, flight_file, flight_start, flight_stop, flight_write, flight_write_at_end,
-    forked, on_load, threads, trace_start, trace_stop,
+    forked, on_load, threads, trace_for, trace_start, trace_stop,
 };
 pub use strings::{fixed as string, id_of as string_id};
 

@@ -65,6 +65,8 @@ const COMPARED: i64 = 2_000_000;
 enum Request {
     None,
     Trace(i32),
+    /// A file, and when the trace ends, in ns.
+    TraceUntil(i32, i64),
     StopTrace,
     Flight(i64),
     StopFlight,
@@ -91,6 +93,11 @@ pub fn trace_start(fd: i32) -> i32 {
         return -libc::EBADF;
     }
     ask(Request::Trace(fd), true)
+}
+
+/// [`trace_start`] for a trace that ends by itself after `ns`.
+pub fn trace_for(fd: i32, ns: i64) -> i32 {
+    ask(Request::TraceUntil(fd, time::now().saturating_add(ns)), true)
 }
 
 /// Ends the trace, and waits until all of it is written. `-EINVAL`: there is none; `-EBUSY`: another
@@ -327,6 +334,8 @@ struct Session {
     trace: Option<Sink>,
     /// The first generation that the trace writes.
     trace_from: u32,
+    /// When the trace ends by itself, in ns.
+    trace_until: i64,
     flight: Option<Flight>,
     present: Generation,
     first: u32,
@@ -387,6 +396,7 @@ impl Session {
             points,
             trace: None,
             trace_from: number,
+            trace_until: i64::MAX,
             flight: None,
             present: Generation::new(number, began),
             first: number,
@@ -426,22 +436,39 @@ impl Session {
                 sink.fail(-libc::ENOMEM);
             }
         }
-        if PENDING.load(Ordering::Acquire) == 0 {
+        if self.trace.is_some() && time::now() >= self.trace_until {
+            self.stop_trace();
+            self.end_if_unwanted();
+        }
+        if PENDING.load(Ordering::Acquire) == 0 && self.is_wanted() {
             futex::wait(&BELL, seen, time::now() + LOOK);
+        }
+    }
+
+    /// Ends the session if nobody wants its events. The thread ends, and a later request starts
+    /// another.
+    fn end_if_unwanted(&self) {
+        if !self.is_wanted() {
+            registry::cut(0, 0);
+            IS_THERE.store(false, Ordering::Release);
         }
     }
 
     fn answer(&mut self, request: Request) {
         let e = match request {
             Request::None => return,
-            Request::Trace(_) if self.trace.is_some() => -libc::EBUSY,
-            Request::Trace(fd) => {
+            Request::Trace(_) | Request::TraceUntil(..) if self.trace.is_some() => -libc::EBUSY,
+            Request::Trace(fd) | Request::TraceUntil(fd, _) => {
                 // The trace begins with a generation that describes all goroutines.
                 if self.flight.is_some() {
                     self.end_generation();
                 }
                 self.trace = Some(Sink::new(fd));
                 self.trace_from = self.present.number;
+                self.trace_until = match request {
+                    Request::TraceUntil(_, until) => until,
+                    _ => i64::MAX,
+                };
                 0
             }
             Request::StopTrace if self.trace.is_none() => -libc::EINVAL,
@@ -461,11 +488,7 @@ impl Session {
             },
             Request::WriteFlight(fd) => self.write_flight(fd),
         };
-        if !self.is_wanted() {
-            // The thread ends, and a later request starts another.
-            registry::cut(0, 0);
-            IS_THERE.store(false, Ordering::Release);
-        }
+        self.end_if_unwanted();
         answer(e);
     }
 

@@ -179,7 +179,7 @@ fn end_specially(m: MRef, g: GRef) -> Option<Task> {
     if g.lock_depth.get() > 0 {
         g.lock_depth.set(0);
         super::lock_thread::remove_lock(m);
-        if !m.is_runner() && !m.is_locked() && m.pinned_here.load(Ordering::Relaxed) == 0 {
+        if !m.is_runner() && !m.is_locked() && m.pinned() == 0 {
             // The thread ends, and with it what the goroutine changed in the thread.
             m.leaves.store(true, Ordering::Relaxed);
         }

@@ -67,7 +67,7 @@ pub fn spawn_on(m: Option<MRef>, f: GoFn, arg: *mut c_void, pc: usize) -> i32 {
         return spawn_from_outside(f, arg, pc);
     };
     let p = m.p();
-    if p.is_careful.get() {
+    if p.spawns_carefully.get() {
         return spawn_carefully(m, f, arg, pc);
     }
     let Some(n) = stacks::newborn(p) else { return -libc::ENOMEM };
@@ -83,8 +83,7 @@ pub fn spawn_on(m: Option<MRef>, f: GoFn, arg: *mut c_void, pc: usize) -> i32 {
     0
 }
 
-/// [`spawn_on`] on a P with something unusual: events are traced, goroutines go to other P's, or the
-/// next wait is measured.
+/// [`spawn_on`] on a P with something unusual: events are traced, or goroutines go to other P's.
 #[cold]
 #[inline(never)]
 fn spawn_carefully(m: MRef, f: GoFn, arg: *mut c_void, pc: usize) -> i32 {
@@ -93,6 +92,7 @@ fn spawn_carefully(m: MRef, f: GoFn, arg: *mut c_void, pc: usize) -> i32 {
         // A trace names the goroutine from the spawn on, so it needs a number, and a descriptor.
         return spawn_with(f, arg, pc, &Options::DEFAULT).map_or_else(|e| e, |_| 0);
     }
+    p.spawns_carefully.set(p.migrates);
     let Some(n) = stacks::newborn(p) else { return -libc::ENOMEM };
     let spawner = m::current_g();
     fill(n, f, arg, pc, id_of(spawner));

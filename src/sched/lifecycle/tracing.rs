@@ -50,7 +50,7 @@ pub unsafe fn forked() {
 const KEPT: i64 = 10_000_000_000;
 
 /// For a thread that has made a runtime: starts the trace that `GOSCHED_TRACE` asks for, which ends
-/// with the process, and the flight recorder of `GOSCHED_FLIGHT`, which a failure writes out.
+/// with the process or after `GOSCHED_TRACE_SECONDS`, and the flight recorder of `GOSCHED_FLIGHT`, which a failure writes out.
 pub fn start_by_environment() {
     if LOOKED.swap(true, Ordering::AcqRel) {
         return;
@@ -66,7 +66,12 @@ pub fn start_by_environment() {
     let Some(path) = path_of("GOSCHED_TRACE") else { return };
     let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC | libc::O_CLOEXEC;
     let fd = file::keep_for_library(file::open(&path, flags, 0o666));
-    let e = if fd < 0 { fd } else { ask(|| trace::trace_start(fd)) };
+    let seconds = std::env::var("GOSCHED_TRACE_SECONDS").ok().and_then(|s| s.parse::<f64>().ok());
+    let e = match seconds {
+        _ if fd < 0 => fd,
+        Some(s) if s > 0.0 => ask(|| trace::trace_for(fd, (s * 1e9) as i64)),
+        _ => ask(|| trace::trace_start(fd)),
+    };
     if e != 0 {
         log::say(format_args!("gosched: no trace in {}: error {}", path.to_string_lossy(), -e));
         return;

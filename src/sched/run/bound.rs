@@ -65,24 +65,13 @@ pub fn is_borrowed(g: GRef, m: MRef) -> bool {
 /// worker group.
 #[inline(always)]
 pub fn is_for_pinned(m: MRef) -> bool {
-    // A single branch, because each announced call checks this.
-    m.pinned_here.load(Ordering::Relaxed) as usize | m.places.load(Ordering::Relaxed).addr() != 0
-}
-
-/// Whether [`is_for_pinned`] holds, or the M needs g0 for its switches ([`M::by_g0`]).
-///
-/// [`M::by_g0`]: crate::sched::types::m::M::by_g0
-#[inline(always)]
-pub fn is_unusual(m: MRef) -> bool {
-    let pinned = m.pinned_here.load(Ordering::Relaxed) as usize;
-    // A single branch, as in `is_for_pinned`.
-    pinned | m.places.load(Ordering::Relaxed).addr() | m.by_g0.get() != 0
+    m.pinned() > 0 || m.is_member()
 }
 
 /// Whether goroutines are pinned to the M's thread.
 #[inline(always)]
 pub fn has_pinned(m: MRef) -> bool {
-    m.pinned_here.load(Ordering::Relaxed) > 0
+    m.pinned() > 0
 }
 
 /// Sleeps until another M hands this locked M, which has no P, a P for a goroutine that is bound to

@@ -71,9 +71,10 @@ pub fn follow(m: MRef, p: PRef) {
 #[inline(never)]
 fn change(m: MRef, p: PRef) {
     let is_on = trace::is_on();
-    m.by_g0.set(m.by_g0.get() & !TRACED | if is_on { TRACED } else { 0 });
+    m.set_traced(is_on);
     // `P::stop_measuring` resets this after the trace.
     p.is_careful.set(p.is_careful.get() || is_on);
+    p.spawns_carefully.set(p.migrates || is_on);
 }
 
 /// `switch::successor` for an M whose `by_g0` isn't 0.
@@ -84,7 +85,7 @@ pub fn successor(m: MRef) -> Option<Task> {
         return None;
     }
     if !trace::is_on() {
-        m.by_g0.set(m.by_g0.get() & !TRACED);
+        m.set_traced(false);
     }
     if m.by_g0.get() & !TRACED != 0 {
         leaves(m, m.g());

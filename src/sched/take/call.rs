@@ -54,7 +54,7 @@ fn enter_on(m: MRef, at_once: bool) -> i32 {
     // registers.
     if at_once
         || bound::is_borrowed(g, m)
-        || bound::is_unusual(m)
+        || m.calls_carefully()
         || g.long_calls.get() == SURE
         || start::keeps_anything(p)
         || p.loan.is_open()

@@ -67,8 +67,9 @@ pub struct M {
     pub returns_to: Cell<usize>,
     /// A task that was taken from a queue and runs next.
     pub stash: Cell<Option<Task>>,
-    /// The number of goroutines that are pinned to the M. Only the M changes it.
-    pub pinned_here: AtomicU32,
+    /// The number of goroutines that are pinned to the M, and [`TRACES_CALLS`]. Only the M changes
+    /// it.
+    pinned_here: AtomicU32,
     /// Ready goroutines that are bound to this M, which only this M runs; and goroutines that are
     /// to begin in its worker group, which other members may take.
     pub pinned: Fifo,
@@ -175,6 +176,8 @@ pub const ATTACHED: usize = 1 << 62;
 /// A bit of [`M::by_g0`]: the M's events are traced. If no other bit is set, goroutines switch
 /// directly nevertheless.
 pub const TRACED: usize = 1 << 61;
+/// The bit of [`M::pinned_here`] that goes with [`TRACED`].
+const TRACES_CALLS: u32 = 1 << 31;
 
 /// The next state of a xorshift* generator, and its number. `x` is not 0.
 #[inline]
@@ -360,6 +363,29 @@ impl M {
         !self.attachment.seen().is_null()
     }
 
+    /// The number of goroutines that are pinned to the M. Any thread may ask.
+    #[inline(always)]
+    pub fn pinned(&self) -> u32 {
+        self.pinned_here.load(Ordering::Relaxed) & !TRACES_CALLS
+    }
+
+    /// Whether a call that begins on the M needs a closer look: goroutines are pinned to the M, it
+    /// is in a worker group, or its events are traced. A single branch, because each announced call
+    /// checks this.
+    #[inline(always)]
+    pub fn calls_carefully(&self) -> bool {
+        let pinned = self.pinned_here.load(Ordering::Relaxed) as usize;
+        pinned | self.places.load(Ordering::Relaxed).addr() != 0
+    }
+
+    /// Sets whether the M's events are traced. Only the M's thread may call this.
+    pub fn set_traced(&self, is: bool) {
+        let (by_g0, pinned) = (self.by_g0.get() & !TRACED, self.pinned());
+        self.by_g0.set(if is { by_g0 | TRACED } else { by_g0 });
+        let pinned = if is { pinned | TRACES_CALLS } else { pinned };
+        self.pinned_here.store(pinned, Ordering::Relaxed);
+    }
+
     /// Whether the M has hooks: see `by_g0`.
     #[inline(always)]
     pub fn is_hooked(&self) -> bool {
@@ -386,6 +412,7 @@ impl M {
 
     /// The M's thread leaves: gives the stream of events back.
     pub fn stop_tracing(&self) {
+        self.set_traced(false);
         let stream = self.trace.swap(ptr::null_mut(), Ordering::AcqRel);
         // SAFETY: null or a stream, and streams stay.
         if let Some(stream) = unsafe { stream.as_ref() } {
@@ -424,7 +451,7 @@ impl M {
     /// Whether goroutines are bound to the M. A borrowed thread has bound goroutines only if the
     /// system gave no other thread, and goes back when they have ended.
     pub fn has_bound(&self) -> bool {
-        self.is_locked() || self.pinned_here.load(Ordering::Relaxed) > 0
+        self.is_locked() || self.pinned() > 0
     }
 
     /// The runtime, without a check.

@@ -142,6 +142,9 @@ pub struct P {
     of_node: *const Node,
     /// `migrate` of `GOSCHED_DEBUG`.
     pub migrates: bool,
+    /// Whether a spawn here needs more than a newborn in the private queue: `migrates` is set, or
+    /// events are traced.
+    pub spawns_carefully: Cell<bool>,
     /// Whether a goroutine that is made ready here needs more than a push, because `migrates` is
     /// set or [`P::measure_next`] was called.
     pub is_careful: Cell<bool>,
@@ -336,6 +339,7 @@ impl P {
             node: node.id as u16,
             of_node: node,
             migrates,
+            spawns_carefully: Cell::new(migrates),
             is_careful: Cell::new(migrates),
             stack_kind: StackKind::new(stack_class, node.id as u16),
             owner: AtomicOwner(AtomicUsize::new(Owner::none(PStatus::Dead).0)),

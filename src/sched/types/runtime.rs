@@ -590,7 +590,7 @@ impl Runtime {
     pub fn runner_leaves(&self, m: MRef) {
         m.root.set(ptr::null());
         m.attachment.set(ptr::null());
-        m.by_g0.set(m.by_g0.get() & !(m::ATTACHED | m::TRACED));
+        m.by_g0.set(m.by_g0.get() & !m::ATTACHED);
         m.stop_tracing();
         self.ms.with(|ms| ms.free.push(m));
         self.m_count.fetch_sub(1, Ordering::Relaxed);
@@ -599,7 +599,6 @@ impl Runtime {
 
     /// Notes that a thread of the library's own is about to end: it must be joined.
     pub fn thread_leaves(&self, m: MRef) {
-        m.by_g0.set(m.by_g0.get() & !m::TRACED);
         m.stop_tracing();
         self.ms.with(|ms| ms.left.push(m));
         self.own_ms.fetch_sub(1, Ordering::Relaxed);
