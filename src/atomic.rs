@@ -91,6 +91,7 @@ macro_rules! word {
     };
 }
 
+word!([] bool, std::sync::atomic::AtomicBool);
 word!([] u16, std::sync::atomic::AtomicU16);
 word!([] u32, std::sync::atomic::AtomicU32);
 word!([] u64, std::sync::atomic::AtomicU64);

@@ -2,9 +2,9 @@
 
 use super::{EINVAL, sized};
 use crate::sched::inspect::stats::{self, Stats};
+use crate::sched::prim::histogram;
 use crate::sched::take::boundary::Entered;
 use crate::sched::types::m;
-use crate::sched::types::p::RUN_WAITS;
 use crate::sched::types::runtime::Guest;
 use core::ffi::c_int;
 
@@ -48,12 +48,40 @@ pub struct gs_stats {
     /// the wait begins at the time for which the timer was set), and about one in a thousand of
     /// those that another goroutine made ready. For a node: goroutines that ran on its P's.
     pub run_waits: [u64; GS_RUN_WAITS],
+    /// What goroutines do: they are ready and wait for a P; they run; they are in a call that was
+    /// announced, or in the user's code without a P; they wait for anything else. Not read at one
+    /// moment. For a node: those in its queues, those on its P's, 0, 0.
+    pub runnable: u64,
+    pub running: u64,
+    pub in_calls: u64,
+    pub waiting: u64,
+    /// Blocking calls that goroutines have announced (gs_entersyscall, gs_blocking), or the library
+    /// for them. Calls without a P count only for the whole runtime.
+    pub calls: u64,
+    /// How often an event borrowed the P of a goroutine that computes.
+    pub loans: u64,
+    /// Bytes of address space that stacks have been cut from, guards included.
+    pub stack_bytes: u64,
+    /// How often work had to wait because of gs_set_max_threads or GOSCHED_MAX_THREADS. 0 for a
+    /// node.
+    pub thread_limit_hits: u64,
+    /// Sum of the waits that run_waits counts, in ns.
+    pub run_wait_ns: u64,
+    /// How long goroutines have waited for a gs_mutex or gs_rwmutex, in ns. From a clock whose
+    /// steps last for up to 1 ms, so short waits are right on average only.
+    pub lock_wait_ns: u64,
+    /// How long it took to stop the world, and how long until it went on: sums in ns, and
+    /// histograms with the classes of run_waits. 0 for a node.
+    pub stop_ns: u64,
+    pub pause_ns: u64,
+    pub stops: [u64; GS_RUN_WAITS],
+    pub pauses: [u64; GS_RUN_WAITS],
 }
 
 /// Number of elements of gs_stats.run_waits.
 pub const GS_RUN_WAITS: usize = 20;
 
-const _: () = assert!(GS_RUN_WAITS == RUN_WAITS);
+const _: () = assert!(GS_RUN_WAITS == histogram::CLASSES);
 
 // SAFETY: `repr(C)`, begins with its size and has no padding.
 unsafe impl sized::Grows for gs_stats {
@@ -78,7 +106,21 @@ impl gs_stats {
             stacks_sent_home: s.stacks_sent_home,
             migrations: s.migrations,
             pages_moved: s.pages_moved,
-            run_waits: s.run_waits,
+            run_waits: s.run_waits.classes,
+            runnable: s.runnable,
+            running: s.running,
+            in_calls: s.in_calls,
+            waiting: s.waiting,
+            calls: s.calls,
+            loans: s.loans,
+            stack_bytes: s.stack_bytes,
+            thread_limit_hits: s.thread_limit_hits,
+            run_wait_ns: s.run_waits.sum,
+            lock_wait_ns: s.lock_wait,
+            stop_ns: s.stops.sum,
+            pause_ns: s.pauses.sum,
+            stops: s.stops.classes,
+            pauses: s.pauses.classes,
         }
     }
 }

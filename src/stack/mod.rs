@@ -212,6 +212,8 @@ pub struct StackPool {
     /// How many stacks have memory from another node, and how many may.
     rebound: AtomicUsize,
     most_rebound: usize,
+    /// Bytes of address space in all slabs.
+    reserved: AtomicUsize,
     inner: Locked<StackPoolState>,
 }
 
@@ -271,8 +273,9 @@ struct Slab {
 impl StackPool {
     pub fn new(node: u16, memory: Option<usize>) -> StackPool {
         let most_rebound = memory.map_or(0, |_| mem::max_map_count() / 64);
-        let (rebound, inner) = (AtomicUsize::new(0), Locked::new(StackPoolState::default()));
-        StackPool { node, memory, rebound, most_rebound, inner }
+        let (rebound, reserved) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let inner = Locked::new(StackPoolState::default());
+        StackPool { node, memory, rebound, most_rebound, reserved, inner }
     }
 
     fn with<R>(&self, f: impl FnOnce(&mut StackPoolState) -> R) -> R {
@@ -287,9 +290,15 @@ impl StackPool {
             if let Some(stack) = p.free[class.index()].pop() {
                 return Some(stack);
             }
-            p.carve(class, self.node, self.memory)?;
+            let more = p.carve(class, self.node, self.memory)?;
+            self.reserved.fetch_add(more, Ordering::Relaxed);
             p.free[class.index()].pop()
         })
+    }
+
+    /// Bytes of address space that stacks have been cut from, guards included.
+    pub fn reserved(&self) -> usize {
+        self.reserved.load(Ordering::Relaxed)
     }
 
     /// Takes back a stack.
@@ -404,7 +413,7 @@ impl StackPool {
 
 impl StackPoolState {
     /// Cuts a new slab into stacks.
-    fn carve(&mut self, class: SizeClass, node: u16, memory: Option<usize>) -> Option<()> {
+    fn carve(&mut self, class: SizeClass, node: u16, memory: Option<usize>) -> Option<usize> {
         let size = class.size();
         let before = self.slabs.iter().filter(|s| s.class == class).count();
         let most = (1usize << 26).div_ceil(size).min(LARGEST_SLAB);
@@ -431,7 +440,7 @@ impl StackPoolState {
             cold.iter().map(|s| arch::valgrind_register(s.lo(), s.hi())).filter(|&id| id != 0);
         let valgrind = ids.collect();
         self.slabs.push(Slab { class, at, len, mapped, valgrind });
-        Some(())
+        Some(len)
     }
 }
 

@@ -20,9 +20,11 @@ pub use sem::Sem;
 pub use waitgroup::WaitGroup;
 
 use crate::os::spin::{SpinLock, backoff};
+use crate::sched::prim::clock;
 use crate::sched::run::order;
 use crate::sched::run::park::{Block, ready_all, unlock};
 use crate::sched::types::waiter::{Cause, Claimed, Leave, Parker, WaitQueue, Waiter, Why};
+use crate::sched::types::{m, p};
 use core::sync::atomic::{AtomicU32, Ordering};
 
 /// Rounds of spinning before a caller of a lock queues, as in Go.
@@ -45,6 +47,18 @@ fn spin(state: &AtomicU32, hopeless: u32, once: impl Fn() -> bool) -> bool {
         }
     }
     false
+}
+
+/// Counts how long the caller, a goroutine, has waited for a mutex or rwmutex since `begun`
+/// ([`clock::rough`]): shorter waits than the clock's steps count as 0 or, now and then, as a step.
+/// Go's `sched.totalMutexWaitTime`.
+fn note_lock_wait(begun: i64) {
+    let waited = clock::rough() - begun;
+    if waited > 0
+        && let Some(m) = m::with_p()
+    {
+        p::count(&m.p().stats.lock_wait, waited as u64);
+    }
 }
 
 /// A waiter whose wait a deadline or a cancel may end, for the thread that ends it.

@@ -11,9 +11,10 @@
 //! limited number of unlocks: see `TURNS`. In starving mode too, a slow waiter is not handed the
 //! mutex while a prompt one waits.
 
-use super::spin;
+use super::{note_lock_wait, spin};
 use crate::os::spin::SpinLock;
 use crate::os::time;
+use crate::sched::prim::clock;
 use crate::sched::run::park::{Block, FOREVER, Haste, unlock};
 use crate::sched::types::waiter::{Cause, Parker, WaitQueue, Waiter, When, Why};
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -110,6 +111,7 @@ impl Mutex {
             return 0;
         }
         let mut since = 0;
+        let begun = clock::rough();
         // Whether `AWAKE` is set for the caller: an unlock has woken it.
         let mut awake = false;
         loop {
@@ -118,15 +120,16 @@ impl Mutex {
             if self.take_or_queue(awake, starving) {
                 // SAFETY: locked above.
                 unsafe { self.lock.unlock() };
+                note_lock_wait(begun);
                 return 0;
             }
             let thread = Parker::for_thread();
-            let begun = if cancellable {
+            let block = if cancellable {
                 Block::begin(&thread, deadline, false, Why::Mutex)
             } else {
                 Ok(Block::begin_uncancellable(&thread, Why::Mutex))
             };
-            let block = match begun {
+            let block = match block {
                 Ok(block) => block,
                 Err(e) => {
                     self.left_queue();
@@ -155,9 +158,11 @@ impl Mutex {
                     self.queue.remove(&waiter);
                     self.left_queue();
                 });
+                note_lock_wait(begun);
                 return cause.errno();
             }
             if waiter.ok.get() {
+                note_lock_wait(begun);
                 return 0;
             }
             awake = true;

@@ -17,8 +17,9 @@
 //! have left: the unlocker, which still has its share, clears `QUEUED` and tries the fast path
 //! again.
 
-use super::{errno_of, spin, wait_in_line};
+use super::{errno_of, note_lock_wait, spin, wait_in_line};
 use crate::os::spin::{SpinLock, backoff};
+use crate::sched::prim::clock;
 use crate::sched::run::park::ready_all;
 use crate::sched::types::waiter::{Claimed, WaitQueue, Why};
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -126,8 +127,11 @@ impl RwMutex {
                 return 0;
             }
             let (queue, why, none) = (&self.waiting_readers, Why::ReadLock, || Claimed::NONE);
+            let begun = clock::rough();
             // SAFETY: locked above.
-            match unsafe { wait_in_line(&self.lock, queue, tag, deadline, why, none) } {
+            let waited = unsafe { wait_in_line(&self.lock, queue, tag, deadline, why, none) };
+            note_lock_wait(begun);
+            match waited {
                 Ok(counted_in) if counted_in => return 0,
                 Ok(_) => tag = OVERTAKEN,
                 Err(e) => return e,
@@ -160,8 +164,11 @@ impl RwMutex {
         };
         let why = Why::WriteLock;
         let (lock, queue) = (&self.lock, &self.waiting_writers);
+        let begun = clock::rough();
         // SAFETY: locked above.
-        errno_of(unsafe { wait_in_line(lock, queue, 0, deadline, why, gave_up) })
+        let waited = unsafe { wait_in_line(lock, queue, 0, deadline, why, gave_up) };
+        note_lock_wait(begun);
+        errno_of(waited)
     }
 
     /// Undoes a `read_lock`. `-EPERM`: there is no reader.

@@ -6,7 +6,8 @@
 //! goes into.
 
 use super::embed::{self, GSnapshot};
-use crate::os::{self, heap, time};
+use super::out::Out;
+use crate::os::{self, file, heap, time};
 use crate::sched::lifecycle::stopping;
 use crate::sched::take::call;
 use crate::sched::types::g::{Status, describe_creator};
@@ -67,27 +68,26 @@ pub fn dump(fd: i32) -> i32 {
     records.all.sort_unstable_by_key(|record| record.seen.id);
     // In a system call: the goroutine that reads the other end of a pipe may need the P.
     call::enter();
-    let error = records.write(&mut Out { fd, line: [0; Out::ROOM], len: 0, error: 0 });
+    let error = records.write(&mut Out::new(|bytes| file::write_whole(fd, bytes)));
     call::exit();
     error
 }
 
 impl Records {
-    fn write(&self, out: &mut Out) -> i32 {
+    fn write(&self, out: &mut Out<impl FnMut(&[u8]) -> i32>) -> i32 {
         let now = time::now();
         let _ = writeln!(out, "goroutines: {}", self.all.len());
         for record in &self.all {
-            if out.error != 0 {
+            if out.has_failed() {
                 break;
             }
             let _ = write_one(out, &record.seen, &self.names[record.name.clone()], now);
         }
-        out.flush();
-        out.error
+        out.end()
     }
 }
 
-fn write_one(out: &mut Out, seen: &GSnapshot, name: &[u8], now: i64) -> fmt::Result {
+fn write_one(out: &mut impl Write, seen: &GSnapshot, name: &[u8], now: i64) -> fmt::Result {
     let state = match (seen.status, seen.why) {
         (Status::Waiting, Some(why)) => why.reason().to_str().unwrap_or("waiting"),
         (Status::Waiting, None) => "waiting",
@@ -113,42 +113,5 @@ fn write_one(out: &mut Out, seen: &GSnapshot, name: &[u8], now: i64) -> fmt::Res
     match seen.pc {
         0 => writeln!(out, "  spawned by the library"),
         pc => writeln!(out, "  spawned by {creator} at {}", os::place_of(pc)),
-    }
-}
-
-/// A file with a buffer, written in large pieces.
-struct Out {
-    fd: i32,
-    line: [u8; Out::ROOM],
-    len: usize,
-    /// The error of the first write that failed, as a negative errno value; nothing is written
-    /// after that.
-    error: i32,
-}
-
-impl Out {
-    const ROOM: usize = 4096;
-
-    fn flush(&mut self) {
-        if self.error == 0 {
-            self.error = os::file::write_whole(self.fd, &self.line[..self.len]);
-        }
-        self.len = 0;
-    }
-}
-
-impl Write for Out {
-    fn write_str(&mut self, s: &str) -> fmt::Result {
-        let mut rest = s.as_bytes();
-        while !rest.is_empty() {
-            if self.len == Out::ROOM {
-                self.flush();
-            }
-            let n = rest.len().min(Out::ROOM - self.len);
-            self.line[self.len..self.len + n].copy_from_slice(&rest[..n]);
-            self.len += n;
-            rest = &rest[n..];
-        }
-        Ok(())
     }
 }

@@ -2,4 +2,5 @@
 
 pub mod dump;
 pub mod embed;
+pub mod out;
 pub mod stats;

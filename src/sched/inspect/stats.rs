@@ -1,9 +1,11 @@
 //! The scheduler's counters. One thread at a time writes a P's counters, and any thread may read
 //! them, so a sum over several P's isn't an exact snapshot.
 
-use crate::sched::types::p::{self, PStatus, RUN_WAITS};
+use crate::sched::prim::histogram::Times;
+use crate::sched::types::m::M;
+use crate::sched::types::node::Node;
+use crate::sched::types::p::{self, PStatus};
 use crate::sched::types::runtime::{Runtime, try_rt};
-use core::array;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// The counters of the whole runtime, or of one node.
@@ -26,26 +28,74 @@ pub struct Stats {
     pub stacks_sent_home: u64,
     pub migrations: u64,
     pub pages_moved: u64,
-    /// Histogram of the times for which ready goroutines waited to run: see [`p::PStats`].
-    pub run_waits: [u64; RUN_WAITS],
+    /// How long ready goroutines waited to run: see [`p::PStats`].
+    pub run_waits: Times,
+    /// Goroutines that are ready, run, are in a call or without a P, and wait. Go's
+    /// `/sched/goroutines/*` metrics. Not read at one moment. For a node only the first two.
+    pub runnable: u64,
+    pub running: u64,
+    pub in_calls: u64,
+    pub waiting: u64,
+    /// Announced calls; those without a P count only for the whole runtime.
+    pub calls: u64,
+    pub loans: u64,
+    /// How long goroutines have waited for mutexes and rwmutexes, in ns.
+    pub lock_wait: u64,
+    /// Bytes of address space that stacks have been cut from.
+    pub stack_bytes: u64,
+    /// How often work had to wait because the limit of threads was reached; only for the whole
+    /// runtime.
+    pub thread_limit_hits: u64,
+    /// How long it took to stop the world, and how long until it went on; only for the whole
+    /// runtime.
+    pub stops: Times,
+    pub pauses: Times,
 }
 
 /// The counters of the whole runtime; all 0 without a runtime.
 pub fn read() -> Stats {
     let Some(rt) = try_rt() else { return Stats::default() };
-    let of_nodes = (0..rt.nodes.len()).map(|n| of_node(rt, n));
-    let mut all = of_nodes.fold(Stats::default(), Stats::plus);
+    whole(rt, of_nodes(rt))
+}
+
+/// The counters of each node of the runtime.
+pub fn of_nodes(rt: &Runtime) -> impl Iterator<Item = Stats> {
+    rt.nodes.iter().map(|node| of_node(rt, node))
+}
+
+/// The counters of the whole runtime. `nodes`: those of its nodes.
+pub fn whole(rt: &Runtime, nodes: impl Iterator<Item = Stats>) -> Stats {
+    let mut all = nodes.fold(Stats::default(), Stats::plus);
+    all.runnable += rt.aside.tasks.len() as u64;
+    // The switches of all M's, and what is not a P's.
+    rt.for_each_m(|m| {
+        all.runnable += m.pinned.len() as u64;
+        all.in_calls += u64::from(is_in_call(&m));
+        all.calls += m.calls_without_p.load(Ordering::Relaxed);
+        all.switches += m.switches.load(Ordering::Relaxed);
+    });
     all.goroutines = rt.goroutines() as u64;
+    all.waiting = all.goroutines.saturating_sub(all.runnable + all.running + all.in_calls);
     all.created += rt.created_without_p.load(Ordering::Relaxed);
     all.threads = rt.threads() as u64;
-    all.switches = rt.switches();
+    all.thread_limit_hits = rt.thread_limit_hits.load(Ordering::Relaxed);
+    all.stops = rt.world.stops.read();
+    all.pauses = rt.world.pauses.read();
     all
+}
+
+/// Whether the M's goroutine is in a call or runs the user's code without a P. A goroutine that
+/// waits in the signal handler is in a queue.
+fn is_in_call(m: &M) -> bool {
+    !m.curg.seen().is_null()
+        && (m.p.seen().is_null() || m.hold.get().is_lost())
+        && m.context.seen().is_null()
 }
 
 /// The counters of a node; `None`: there is no such node.
 pub fn read_node(node: usize) -> Option<Stats> {
     let rt = try_rt()?;
-    (node < rt.nodes.len()).then(|| of_node(rt, node))
+    rt.nodes.get(node).map(|node| of_node(rt, node))
 }
 
 /// How often P's of `node` have stolen from the node `from`; `None`: one of the nodes does not
@@ -55,13 +105,16 @@ pub fn read_steals(node: usize, from: usize) -> Option<u64> {
     Some(rt.nodes.get(node)?.steals_from.get(from)?.load(Ordering::Relaxed))
 }
 
-fn of_node(rt: &Runtime, node: usize) -> Stats {
-    let queues = &rt.nodes[node];
-    let waiting = [&queues.runq, &queues.high, &queues.low, &queues.idle_class, &queues.preempted];
-    let mut sum =
-        Stats { goroutines: waiting.iter().map(|q| q.len() as u64).sum(), ..Stats::default() };
-    sum.goroutines += queues.placed() as u64;
-    for p in rt.all_made_ps().filter(|p| p.node as usize == node) {
+fn of_node(rt: &Runtime, node: &Node) -> Stats {
+    let queues = [&node.runq, &node.high, &node.low, &node.idle_class, &node.preempted];
+    let queued = queues.iter().map(|q| q.len() as u64).sum::<u64>() + node.placed() as u64;
+    let mut sum = Stats {
+        goroutines: queued,
+        runnable: queued,
+        stack_bytes: node.stacks.reserved() as u64,
+        ..Stats::default()
+    };
+    for p in rt.all_made_ps().filter(|p| p.node as usize == node.id) {
         let p::PStats {
             steals_near,
             steals_remote_queue,
@@ -71,11 +124,16 @@ fn of_node(rt: &Runtime, node: usize) -> Stats {
             migrations,
             pages_moved,
             run_waits,
+            lock_wait,
+            loans,
         } = &p.stats;
         let n = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let status = p.status();
+        let runs = p.runner().is_some_and(|m| !m.curg.seen().is_null());
         sum = sum.plus(Stats {
             goroutines: p.queued() as u64,
+            runnable: p.queued() as u64,
+            running: u64::from(runs),
             created: n(&p.created),
             ended: n(&p.ended),
             procs: u64::from(status != PStatus::Dead),
@@ -87,7 +145,10 @@ fn of_node(rt: &Runtime, node: usize) -> Stats {
             stacks_sent_home: n(stacks_sent_home),
             migrations: n(migrations),
             pages_moved: n(pages_moved),
-            run_waits: array::from_fn(|i| n(&run_waits[i])),
+            run_waits: run_waits.read(),
+            lock_wait: n(lock_wait),
+            loans: n(loans),
+            calls: n(&p.syscall_tick),
             ..Stats::default()
         });
     }
@@ -111,7 +172,18 @@ impl Stats {
             stacks_sent_home: self.stacks_sent_home + other.stacks_sent_home,
             migrations: self.migrations + other.migrations,
             pages_moved: self.pages_moved + other.pages_moved,
-            run_waits: array::from_fn(|i| self.run_waits[i] + other.run_waits[i]),
+            run_waits: self.run_waits.plus(other.run_waits),
+            runnable: self.runnable + other.runnable,
+            running: self.running + other.running,
+            in_calls: self.in_calls + other.in_calls,
+            waiting: self.waiting + other.waiting,
+            calls: self.calls + other.calls,
+            loans: self.loans + other.loans,
+            lock_wait: self.lock_wait + other.lock_wait,
+            stack_bytes: self.stack_bytes + other.stack_bytes,
+            thread_limit_hits: self.thread_limit_hits + other.thread_limit_hits,
+            stops: self.stops.plus(other.stops),
+            pauses: self.pauses.plus(other.pauses),
         }
     }
 }

@@ -5,6 +5,7 @@ pub mod config;
 pub mod debug;
 pub mod gate;
 pub mod headcount;
+pub mod histogram;
 pub mod idle;
 pub mod limits;
 pub mod pool;

@@ -4,11 +4,12 @@
 use crate::arch;
 use crate::os::futex;
 use crate::os::spin::LongLock;
+use crate::sched::prim::histogram::Histogram;
 use crate::sched::types::attention::GANG;
 use crate::sched::types::m::M;
 use crate::sched::types::p::PRef;
 use crate::sched::types::runtime::{Runtime, rt};
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering, fence};
 
 /// The state of stopping the world, one for each runtime.
 pub struct World {
@@ -17,11 +18,24 @@ pub struct World {
     pub stopping: AtomicBool,
     /// A futex word, which changes when a P has stopped.
     pub note: AtomicU32,
+    /// How long it took until all P's had stopped, and until the world went on, from the moment at
+    /// which a stopper had the lock. Written with `lock` held.
+    pub stops: Histogram,
+    pub pauses: Histogram,
+    /// That moment for the present or latest stop, in ns. Used with `lock` held.
+    pub asked_at: AtomicI64,
 }
 
 impl World {
     pub fn new() -> World {
-        World { lock: LongLock::new(), stopping: AtomicBool::new(false), note: AtomicU32::new(0) }
+        World {
+            lock: LongLock::new(),
+            stopping: AtomicBool::new(false),
+            note: AtomicU32::new(0),
+            stops: Histogram::default(),
+            pauses: Histogram::default(),
+            asked_at: AtomicI64::new(0),
+        }
     }
 
     /// Keeps other threads from stopping the world until [`World::unlock`]. Returns false if a

@@ -30,7 +30,7 @@ struct Suspect {
     /// The thread's CPU time at the check, in ns.
     ran: i64,
     /// [`M::calls_without_p`](crate::sched::types::m::M::calls_without_p) at the check.
-    calls: u32,
+    calls: u64,
 }
 
 impl Suspect {

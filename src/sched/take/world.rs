@@ -46,6 +46,8 @@ pub fn stop() -> Stopped {
         // Another stopper has the lock, and may be waiting for the caller.
         handler::wait_for_stopper(RECHECK);
     }
+    let asked_at = time::now();
+    rt.world.asked_at.store(asked_at, Ordering::Relaxed);
     // A caller that holds a P keeps it.
     let own = m::holds_p().then(m::with_p).flatten().map(|m| m.p());
     rt.world.stopping.store(true, Ordering::SeqCst);
@@ -64,6 +66,7 @@ pub fn stop() -> Stopped {
             others().filter(|&p| !halt(rt, p)).for_each(|p| press(rt, p));
         }
     }
+    rt.world.stops.note(time::now() - asked_at);
     if own.is_none() {
         handler::take_stopped(rt);
     }
@@ -148,6 +151,7 @@ pub fn start(_: Stopped) {
     let rt = rt();
     // The stopper keeps its P even in a call that it has announced since: see `call::mark`.
     let own = m::current().and_then(|m| rt.ps().find(|p| p.is_run_by(m)));
+    rt.world.pauses.note(time::now() - rt.world.asked_at.load(Ordering::Relaxed));
     rt.world.stopping.store(false, Ordering::SeqCst);
     let mut with_work = Vec::new();
     for p in rt.ps() {

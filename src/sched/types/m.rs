@@ -61,7 +61,7 @@ pub struct M {
     /// The state of C++ exceptions on the thread.
     pub cxa: cxx::ThreadCopies,
     /// Whether the M spins, and is counted in `Idle::spinning`.
-    pub spinning: Cell<bool>,
+    pub spinning: RelaxedCell<bool>,
     /// The return address of the call that was last left by a switch on this thread, to which the
     /// processor expects the next call to return. A hint; 0: unknown.
     pub returns_to: Cell<usize>,
@@ -110,7 +110,7 @@ pub struct M {
     pub has_lost_p_before: Cell<bool>,
     /// Counts the calls that the M's goroutines begin without a P, which shows sysmon that a
     /// goroutine doesn't compute.
-    pub calls_without_p: AtomicU32,
+    pub calls_without_p: AtomicU64,
     /// Whether the M's goroutine has stopped the world: it keeps the thread and the P until the
     /// world goes on.
     pub stops_world: Cell<bool>,
@@ -140,7 +140,7 @@ pub struct M {
     /// Whether the M's goroutine waits inside without a P: in an announced call
     /// (`park::WaitsInside`), or until the world goes on, before it forks.
     pub waits_inside: AtomicBool,
-    id: u32,
+    pub id: u32,
     /// The node to whose pool the M belongs. Only the M changes this. A thread that doesn't find
     /// the M in that pool tries again, or relies on the M to check for work once the M has entered
     /// a pool.
@@ -200,7 +200,7 @@ impl M {
             fiber: Fiber::new(),
             errno: Cell::new(ptr::null_mut()),
             cxa: cxx::ThreadCopies::new(),
-            spinning: Cell::new(false),
+            spinning: RelaxedCell::new(false),
             returns_to: Cell::new(0),
             stash: Cell::new(None),
             pinned_here: AtomicU32::new(0),
@@ -218,7 +218,7 @@ impl M {
             is_between: Cell::new(false),
             went_on_at: Cell::new(0),
             has_lost_p_before: Cell::new(false),
-            calls_without_p: AtomicU32::new(0),
+            calls_without_p: AtomicU64::new(0),
             stops_world: Cell::new(false),
             is_spare: Cell::new(false),
             tid: AtomicI32::new(0),

@@ -5,6 +5,8 @@ use super::m::{M, MRef};
 use super::node::Node;
 use super::task::{Fifo, Newborn, Task};
 use crate::sched::ext::gang::state::Column;
+use crate::sched::prim::histogram::Histogram;
+pub use crate::sched::prim::histogram::count;
 use crate::sched::prim::limits::{FREE_GS, NEWBORNS};
 use crate::sched::prim::pool::Cache;
 use crate::sched::prim::ring::Ring;
@@ -151,8 +153,8 @@ pub struct P {
     /// The kind of the stacks in `free_gs`.
     pub stack_kind: StackKind,
     owner: AtomicOwner,
-    /// Counts system calls; sysmon checks whether the count moves.
-    pub syscall_tick: AtomicU32,
+    /// Counts system calls; sysmon checks whether the count's lower half moves.
+    pub syscall_tick: AtomicU64,
     pub loan: Loan,
     pub poll: Poll,
     pub pace: Pace,
@@ -177,7 +179,7 @@ pub struct P {
     /// (`timers::Firing`).
     pub fires: AtomicBool,
 
-    /// `tick` and `syscall_tick` at `seen_at` (ns). While both are unchanged, one goroutine has run
+    /// `tick` and the lower half of `syscall_tick` at `seen_at` (ns). While both are unchanged, one goroutine has run
     /// since `seen_at`, and made no system call.
     seen_tick: AtomicU32,
     seen_syscall_tick: AtomicU32,
@@ -293,30 +295,18 @@ pub struct PStats {
     /// Goroutines whose stack was moved to this node, and the pages of these stacks.
     pub migrations: AtomicU64,
     pub pages_moved: AtomicU64,
-    /// How long ready goroutines waited to run here, by class: see [`wait_class`].
-    pub run_waits: [AtomicU64; RUN_WAITS],
-}
-
-/// The number of classes of `PStats::run_waits`.
-pub const RUN_WAITS: usize = 20;
-
-/// The class of a wait in ns: 0 for less than 1 us, i for less than 2^i us; the last for all that
-/// is longer.
-fn wait_class(ns: i64) -> usize {
-    let us = (ns.max(0) / 1000) as u64;
-    ((u64::BITS - us.leading_zeros()) as usize).min(RUN_WAITS - 1)
+    /// How long ready goroutines waited to run here.
+    pub run_waits: Histogram,
+    /// How long goroutines that run here now have waited for a mutex or rwmutex, in ns.
+    pub lock_wait: AtomicU64,
+    /// How often the P was lent.
+    pub loans: AtomicU64,
 }
 
 /// The most private goroutines that a quick P keeps from thieves.
 const FEW: usize = 8;
 /// The number of decisions for which a P counts as quick once it was seen to be quick.
 const QUICK: u32 = 4096;
-
-/// Adds to a counter that only the caller writes.
-#[inline(always)]
-pub fn count(counter: &AtomicU64, n: u64) {
-    counter.store(counter.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
-}
 
 impl P {
     pub fn new(
@@ -343,7 +333,7 @@ impl P {
             is_careful: Cell::new(migrates),
             stack_kind: StackKind::new(stack_class, node.id as u16),
             owner: AtomicOwner(AtomicUsize::new(Owner::none(PStatus::Dead).0)),
-            syscall_tick: AtomicU32::new(0),
+            syscall_tick: AtomicU64::new(0),
             loan: Loan::new(),
             poll: Poll::new(),
             pace: Pace::default(),
@@ -440,8 +430,7 @@ impl P {
     /// Notes that the present goroutine was seen on the P at `now` (ns).
     pub fn seen_at(&self, now: i64) {
         self.seen_at.store(now, Ordering::Relaxed);
-        let calls = self.syscall_tick.load(Ordering::Relaxed);
-        self.seen_syscall_tick.store(calls, Ordering::Relaxed);
+        self.seen_syscall_tick.store(self.calls(), Ordering::Relaxed);
         // Release: pairs with the Acquire in `stands_since`, so a thread that reads this tick reads
         // its time, or a later time.
         self.seen_tick.store(self.tick.load(Ordering::Relaxed), Ordering::Release);
@@ -483,8 +472,12 @@ impl P {
 
     /// Whether a system call has begun on the P since [`P::seen_at`] was last called.
     pub fn has_made_calls(&self) -> bool {
-        let calls = self.syscall_tick.load(Ordering::Relaxed);
-        self.seen_syscall_tick.load(Ordering::Relaxed) != calls
+        self.seen_syscall_tick.load(Ordering::Relaxed) != self.calls()
+    }
+
+    /// The lower half of `syscall_tick`.
+    pub fn calls(&self) -> u32 {
+        self.syscall_tick.load(Ordering::Relaxed) as u32
     }
 
     /// For the owner: measures how long the next goroutine that is made ready here waits to run,
@@ -516,7 +509,7 @@ impl P {
     pub fn note_wait(&self, g: super::g::GRef) {
         g.set_flag(super::g::flags::TIMED, false);
         let waited = crate::os::time::now() - g.ready_at.get();
-        count(&self.stats.run_waits[wait_class(waited)], 1);
+        self.stats.run_waits.note(waited);
     }
 
     /// Whether a thief would find a task.

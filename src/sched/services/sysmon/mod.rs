@@ -405,7 +405,7 @@ struct Look {
 impl Look {
     fn at(p: PRef, now: i64) -> Look {
         let tick = p.tick.load(Ordering::Relaxed);
-        let syscall_tick = p.syscall_tick.load(Ordering::Relaxed);
+        let syscall_tick = p.calls();
         let status = p.status();
         Look { now, status, tick, turn: p.turn(), syscall_tick, known: p.stands_since() }
     }

@@ -10,7 +10,7 @@ use crate::sched::take::{back_from_call, preempt};
 use crate::sched::types::attention::SLICE;
 use crate::sched::types::hold::Hold;
 use crate::sched::types::m::{MRef, OUTSIDE};
-use crate::sched::types::p::PRef;
+use crate::sched::types::p::{PRef, count};
 use crate::sched::types::runtime::Runtime;
 use crate::trace;
 use core::ptr;
@@ -42,6 +42,7 @@ pub fn lend(p: PRef, now: i64) -> bool {
     // A request to end the turn is for the lender's goroutine: it comes back with the P.
     let asked = p.attention.fetch_and(!SLICE, Ordering::Relaxed) & SLICE != 0;
     p.loan.begin(m, now, asked, stands_since);
+    count(&p.stats.loans, 1);
     m.was_blocked.store(false, Ordering::Relaxed);
     // The borrower's thread is to get a CPU before the lender's.
     m.ask_for_usual_turns();

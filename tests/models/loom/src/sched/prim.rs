@@ -2,6 +2,8 @@
 
 #[path = "../../../../../src/sched/prim/gate.rs"]
 pub mod gate;
+#[path = "../../../../../src/sched/prim/histogram.rs"]
+pub mod histogram;
 #[path = "../../../../../src/sched/prim/idle.rs"]
 pub mod idle;
 #[path = "../../../../../src/sched/prim/ring.rs"]
