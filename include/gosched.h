@@ -693,6 +693,50 @@ typedef struct gs_stats {
      * those that another goroutine made ready. For a node: goroutines that ran on its P's.
      */
     uint64_t run_waits[GS_RUN_WAITS];
+    /**
+     * What goroutines do: they are ready and wait for a P; they run; they are in a call that was
+     * announced, or in the user's code without a P; they wait for anything else. Not read at one
+     * moment. For a node: those in its queues, those on its P's, 0, 0.
+     */
+    uint64_t runnable;
+    uint64_t running;
+    uint64_t in_calls;
+    uint64_t waiting;
+    /**
+     * Blocking calls that goroutines have announced (gs_entersyscall, gs_blocking), or the library
+     * for them. Calls without a P count only for the whole runtime.
+     */
+    uint64_t calls;
+    /**
+     * How often an event borrowed the P of a goroutine that computes.
+     */
+    uint64_t loans;
+    /**
+     * Bytes of address space that stacks have been cut from, guards included.
+     */
+    uint64_t stack_bytes;
+    /**
+     * How often work had to wait because of gs_set_max_threads or GOSCHED_MAX_THREADS. 0 for a
+     * node.
+     */
+    uint64_t thread_limit_hits;
+    /**
+     * Sum of the waits that run_waits counts, in ns.
+     */
+    uint64_t run_wait_ns;
+    /**
+     * How long goroutines have waited for a gs_mutex or gs_rwmutex, in ns. From a clock whose
+     * steps last for up to 1 ms, so short waits are right on average only.
+     */
+    uint64_t lock_wait_ns;
+    /**
+     * How long it took to stop the world, and how long until it went on: sums in ns, and
+     * histograms with the classes of run_waits. 0 for a node.
+     */
+    uint64_t stop_ns;
+    uint64_t pause_ns;
+    uint64_t stops[GS_RUN_WAITS];
+    uint64_t pauses[GS_RUN_WAITS];
 } gs_stats;
 
 #ifdef __cplusplus
@@ -2153,6 +2197,19 @@ int gs_stats_node(int node, struct gs_stats *out);
  * May switch; not async-signal-safe.
  */
 int64_t gs_stats_steals(int node, int from);
+
+/**
+ * Writes the statistics to the file descriptor fd as OpenMetrics text, which a Prometheus server
+ * reads (content type application/openmetrics-text; version=1.0.0). Metrics that Go has too bear
+ * the names that Prometheus's client for Go gives them, such as go_sched_goroutines_goroutines;
+ * others begin with gosched_. Each node has its lines. The world is not stopped. Without a runtime
+ * only the metrics that Go has too are written, and are 0.
+ *
+ * 0; a negative errno value of write(2), -ENOMEM. Goroutines and plain threads; may switch
+ * goroutines; not from a signal handler. Go's runtime/metrics.
+ * Not async-signal-safe.
+ */
+int gs_stats_write(int fd);
 
 /* ---- Traces of events ---- */
 

@@ -11,6 +11,8 @@
 //!
 //! - [`capi`], the C ABI: a file for each section of the header. Each function checks its
 //!   arguments, calls a room below and turns the answer into an errno value.
+//! - `observe`, what shows a running program to people: the metrics, the schedtrace, and the socket
+//!   of `gosched-top`.
 //! - `chan`, `sync` and `time`, what goroutines block on: channels and select; mutex, rwmutex,
 //!   cond, waitgroup, semaphore and once; sleeping, timers and tickers. They block by
 //!   `sched::run::park`, so they work from plain threads too, with deadlines and with cancelling.
@@ -61,6 +63,7 @@ mod chan;
 mod cxx;
 mod io;
 mod numa;
+mod observe;
 mod os;
 mod sched;
 mod stack;

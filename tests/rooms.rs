@@ -10,8 +10,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The rooms of the library, from the top down.
-const HOUSE: [&str; 14] = [
+const HOUSE: [&str; 15] = [
     "capi",
+    "observe",
     "io",
     "time",
     "chan",

@@ -1,6 +1,7 @@
 //! Statistics.
 
 use super::{EINVAL, sized};
+use crate::observe::metrics;
 use crate::sched::inspect::stats::{self, Stats};
 use crate::sched::prim::histogram;
 use crate::sched::take::boundary::Entered;
@@ -168,4 +169,18 @@ pub extern "C" fn gs_stats_steals(node: c_int, from: c_int) -> i64 {
     let _inside = m::current().is_none().then(Guest::enter_if_there);
     let read = || stats::read_steals(usize::try_from(node).ok()?, usize::try_from(from).ok()?);
     read().map_or(i64::from(EINVAL), |n| n as i64)
+}
+
+/// Writes the statistics to the file descriptor fd as OpenMetrics text, which a Prometheus server
+/// reads (content type application/openmetrics-text; version=1.0.0). Metrics that Go has too bear
+/// the names that Prometheus's client for Go gives them, such as go_sched_goroutines_goroutines;
+/// others begin with gosched_. Each node has its lines. The world is not stopped. Without a runtime
+/// only the metrics that Go has too are written, and are 0.
+///
+/// 0; a negative errno value of write(2), -ENOMEM. Goroutines and plain threads; may switch
+/// goroutines; not from a signal handler. Go's runtime/metrics.
+#[unsafe(no_mangle)]
+pub extern "C" fn gs_stats_write(fd: c_int) -> c_int {
+    let _entered = Entered::new();
+    metrics::write(fd)
 }

@@ -1,0 +1,3 @@
+//! What shows a running program to people and their tools. `README.md` lists the files.
+
+pub mod metrics;
