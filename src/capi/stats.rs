@@ -177,8 +177,8 @@ pub extern "C" fn gs_stats_steals(node: c_int, from: c_int) -> i64 {
 /// others begin with gosched_. Each node has its lines. The world is not stopped. Without a runtime
 /// only the metrics that Go has too are written, and are 0.
 ///
-/// 0; a negative errno value of write(2), -ENOMEM. Goroutines and plain threads; may switch
-/// goroutines; not from a signal handler. Go's runtime/metrics.
+/// 0; a negative errno value of write(2), -ENOMEM. Goroutines and plain threads. Go's
+/// runtime/metrics.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_stats_write(fd: c_int) -> c_int {
     let _entered = Entered::new();

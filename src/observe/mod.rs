@@ -1,3 +1,31 @@
 //! What shows a running program to people and their tools. `README.md` lists the files.
 
 pub mod metrics;
+mod schedtrace;
+mod watcher;
+
+use crate::os::thread::{self, Thread};
+use crate::sched::lifecycle::init::{self, Attendants};
+use crate::sched::types::runtime::rt;
+
+/// Called when the library is loaded.
+pub fn on_load() {
+    init::attend(&Attendants { start, end });
+    thread::at_fork(nothing, nothing, in_child);
+}
+
+/// Starts the threads that the environment asks for, when a runtime begins.
+fn start() {
+    schedtrace::start(rt());
+}
+
+/// Ends them when it ends. Passes the threads on, for the caller to join.
+fn end(join_later: &mut dyn FnMut(Thread)) {
+    schedtrace::end().into_iter().for_each(join_later);
+}
+
+extern "C" fn nothing() {}
+
+extern "C" fn in_child() {
+    schedtrace::forked();
+}

@@ -106,8 +106,7 @@ pub fn read_steals(node: usize, from: usize) -> Option<u64> {
 }
 
 fn of_node(rt: &Runtime, node: &Node) -> Stats {
-    let queues = [&node.runq, &node.high, &node.low, &node.idle_class, &node.preempted];
-    let queued = queues.iter().map(|q| q.len() as u64).sum::<u64>() + node.placed() as u64;
+    let queued = node.queued() as u64;
     let mut sum = Stats {
         goroutines: queued,
         runnable: queued,

@@ -79,6 +79,27 @@ fn init_default() -> Result<(), i32> {
     if e == Err(-libc::EBUSY) { Ok(()) } else { e }
 }
 
+/// What a room above does with each runtime.
+pub struct Attendants {
+    /// Called when the runtime has begun, with `LIFE` held, before `init` returns.
+    pub start: fn(),
+    /// Called when the runtime ends: ends what `start` has started. Gives the threads that use the
+    /// runtime no more to its argument, which joins them later.
+    pub end: fn(&mut dyn FnMut(Thread)),
+}
+
+static ATTENDANTS: AtomicPtr<Attendants> = AtomicPtr::new(ptr::null_mut());
+
+/// Sets what a room above does with each runtime. Called when the library is loaded.
+pub fn attend(attendants: &'static Attendants) {
+    ATTENDANTS.store(ptr::from_ref(attendants).cast_mut(), Ordering::Relaxed);
+}
+
+fn attendants() -> Option<&'static Attendants> {
+    // SAFETY: null, or what `attend` has got.
+    unsafe { ATTENDANTS.load(Ordering::Relaxed).as_ref() }
+}
+
 /// Registers the fork handlers, once, when the library is loaded. From then on a fork's child finds
 /// no lock taken, even if another thread forks during the first `init`.
 pub fn on_load() {
@@ -369,7 +390,11 @@ impl Runtime {
         preempt::set_up(self);
         self.make_ps()?;
         file::make_room_for_library();
-        sysmon::start(self)
+        sysmon::start(self)?;
+        if let Some(attendants) = attendants() {
+            (attendants.start)();
+        }
+        Ok(())
     }
 
     /// Makes the first P's, all idle.
@@ -439,6 +464,10 @@ impl Runtime {
     fn end_threads(&self) -> Vec<Thread> {
         self.workers.stop();
         self.exiting.store(true, Ordering::SeqCst);
+        let mut watchers = Vec::new();
+        if let Some(attendants) = attendants() {
+            (attendants.end)(&mut |thread| watchers.push(thread));
+        }
         let services = [self.sysmon.end(), self.template.end()];
         // An M that is being started now is counted already.
         while self.m_count.load(Ordering::Acquire) != 0 {
@@ -450,7 +479,8 @@ impl Runtime {
         let workers = self.workers.lock.with(|| self.workers.with_left(core::mem::take));
         // The inspector ends last, because sysmon and the M's ask it and wait for its answer.
         let inspector = self.inspector.end();
-        services.into_iter().flatten().chain(inspector).chain(ms).chain(workers).collect()
+        let own = services.into_iter().flatten().chain(inspector).chain(watchers);
+        own.chain(ms).chain(workers).collect()
     }
 
     /// # Safety

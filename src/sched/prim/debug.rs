@@ -15,6 +15,10 @@ pub struct Debug {
     /// them.
     pub mprotect: bool,
     pub guard_budget: usize,
+    /// How often to print the scheduler's state to standard error, in ms; 0: never.
+    pub schedtrace: u32,
+    /// Whether to print each P, M and goroutine then.
+    pub scheddetail: bool,
 }
 
 impl Debug {
@@ -34,6 +38,8 @@ impl Debug {
                 "noshuffle" => d.no_shuffle = on,
                 "mprotect" => d.mprotect = on,
                 "guardbudget" => d.guard_budget = value.parse().unwrap_or(0),
+                "schedtrace" => d.schedtrace = value.parse().unwrap_or(0),
+                "scheddetail" => d.scheddetail = on,
                 _ => {}
             }
         }
@@ -47,8 +53,11 @@ mod tests {
 
     #[test]
     fn switches_are_on_by_name_and_off_by_zero() {
-        let d = Debug::parse("migrate=1,randomorder=0,tinyqueues,nonsense=7,guardbudget=12");
+        let d = Debug::parse(
+            "migrate=1,randomorder=0,tinyqueues,nonsense=7,guardbudget=12,schedtrace=1000",
+        );
         assert!(d.migrate && !d.random_order && d.tiny_queues);
         assert_eq!(d.guard_budget, 12);
+        assert_eq!((d.schedtrace, d.scheddetail), (1000, false));
     }
 }

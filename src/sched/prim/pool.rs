@@ -7,6 +7,7 @@
 //! through such objects would cost a cache miss for each, one after the other. seed: S4, N2
 
 use crate::arch;
+use crate::atomic::RelaxedCell;
 use crate::os::locked::Locked;
 use crate::os::{heap, mem};
 use core::cell::Cell;
@@ -16,7 +17,7 @@ use core::ptr::{self, NonNull};
 
 /// At most `N` free objects of one owner; the object freed last is given out first.
 pub struct Cache<T, const N: usize> {
-    len: Cell<usize>,
+    len: RelaxedCell<usize>,
     items: [Cell<*mut T>; N],
 }
 
@@ -25,7 +26,7 @@ impl<T, const N: usize> Cache<T, N> {
     const AHEAD: usize = 4;
 
     pub const fn new() -> Cache<T, N> {
-        Cache { len: Cell::new(0), items: [const { Cell::new(ptr::null_mut()) }; N] }
+        Cache { len: RelaxedCell::new(0), items: [const { Cell::new(ptr::null_mut()) }; N] }
     }
 
     #[inline(always)]
@@ -37,6 +38,11 @@ impl<T, const N: usize> Cache<T, N> {
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
         self.len.get() == 0
+    }
+
+    /// How many objects there are. Any thread may ask.
+    pub fn len_seen(&self) -> usize {
+        self.len.seen()
     }
 
     #[inline(always)]

@@ -150,7 +150,7 @@ pub struct G {
     /// For the goroutine of `gs_run`: the M of `gs_run`'s thread.
     pub runner: Cell<*const M>,
     /// For a bound goroutine: the only M that may run it.
-    pub bound_m: Cell<*const M>,
+    pub bound_m: RelaxedCell<*const M>,
     /// Calls of `gs_lock_os_thread` not yet undone.
     pub lock_depth: Cell<u32>,
     /// Calls of `gs_entersyscall` not yet undone.

@@ -184,6 +184,11 @@ impl Node {
         self.placed.len()
     }
 
+    /// How many tasks wait in the node's queues, of all priorities.
+    pub fn queued(&self) -> usize {
+        ALL.iter().map(|&priority| self.queue(priority).len()).sum::<usize>() + self.placed()
+    }
+
     /// For the node's own P's: takes the oldest task that was spawned for this node. One task at a
     /// time, because any node can steal a goroutine from a P's queues.
     #[must_use]
@@ -298,6 +303,11 @@ impl Node {
     #[must_use]
     pub fn take_idle_m(&self, m: MRef) -> bool {
         self.idle_ms(|list| take_last(list, |x| x == m).is_some())
+    }
+
+    /// The number of M's in the pool.
+    pub fn idle_m_count(&self) -> usize {
+        self.idle_ms(|list| list.len())
     }
 
     /// Whether an M is in the pool.

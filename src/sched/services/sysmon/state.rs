@@ -29,6 +29,11 @@ impl Sysmon {
         self.service.end()
     }
 
+    /// Whether sysmon sleeps deeply; may be out of date.
+    pub fn sleeps_deeply(&self) -> bool {
+        self.deep_until.load(Ordering::Relaxed) != 0
+    }
+
     /// Ends any sleep of sysmon.
     pub fn wake(&self) {
         self.service.wake();
