@@ -1,7 +1,10 @@
 //! What shows a running program to people and their tools. `README.md` lists the files.
 
+mod json;
 pub mod metrics;
 mod schedtrace;
+mod snapshot;
+mod top;
 mod watcher;
 
 use crate::os::thread::{self, Thread};
@@ -17,15 +20,17 @@ pub fn on_load() {
 /// Starts the threads that the environment asks for, when a runtime begins.
 fn start() {
     schedtrace::start(rt());
+    top::start(rt());
 }
 
 /// Ends them when it ends. Passes the threads on, for the caller to join.
 fn end(join_later: &mut dyn FnMut(Thread)) {
-    schedtrace::end().into_iter().for_each(join_later);
+    [schedtrace::end(), top::end()].into_iter().flatten().for_each(join_later);
 }
 
 extern "C" fn nothing() {}
 
 extern "C" fn in_child() {
     schedtrace::forked();
+    top::forked();
 }

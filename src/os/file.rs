@@ -67,6 +67,32 @@ pub fn use_own_table() -> bool {
     }
 }
 
+/// [`use_own_table`] for a thread that goes on using two files; `keep`: their numbers, the lower one
+/// first.
+pub fn use_own_table_with(keep: [i32; 2]) -> bool {
+    let [first, second] = keep.map(|fd| fd as u32);
+    // SAFETY: the thread uses none of the process's other files from here on.
+    unsafe {
+        if libc::unshare(libc::CLONE_FILES) != 0 {
+            return false;
+        }
+        let ranges = [(0, first), (first + 1, second), (second + 1, 1 << 31)];
+        for (from, to) in ranges.into_iter().filter(|(from, to)| from < to) {
+            if libc::syscall(libc::SYS_close_range, from, to - 1, 0) == 0 {
+                continue;
+            }
+            // Linux before 5.9.
+            let mut limit = MaybeUninit::<libc::rlimit>::zeroed();
+            libc::getrlimit(libc::RLIMIT_NOFILE, limit.as_mut_ptr());
+            let most = limit.assume_init().rlim_cur.min(1 << 20) as u32;
+            (from..to.min(most)).for_each(|fd| {
+                libc::close(fd as i32);
+            });
+        }
+        true
+    }
+}
+
 /// Whether calls on the file don't block.
 pub fn is_nonblocking(fd: i32) -> Result<bool, i32> {
     // SAFETY: no pointers.
@@ -325,6 +351,31 @@ pub fn poll_two(fd: i32, events: i16, other: i32, deadline: i64) -> bool {
     let timeout = if deadline < 0 { ptr::null() } else { &raw const left };
     // SAFETY: two entries; the timeout is null or readable; no mask is given.
     unsafe { libc::ppoll(both.as_mut_ptr(), 2, timeout, ptr::null()) != 0 }
+}
+
+/// A file that is waited for, with the events (`POLLIN` and so on): poll(2).
+pub type Polled = libc::pollfd;
+
+/// Blocks the thread until one of the files has an event. Files below 0 have none.
+pub fn poll_all(files: &mut [Polled]) {
+    // SAFETY: the entries are writable.
+    unsafe { libc::poll(files.as_mut_ptr(), files.len() as libc::nfds_t, -1) };
+}
+
+/// Removes a name from the file system. 0 or a negative errno value.
+pub fn unlink(path: &CStr) -> i32 {
+    // SAFETY: a C string.
+    answer(unsafe { libc::unlink(path.as_ptr()) } as isize) as i32
+}
+
+/// Whether the name is that of a socket.
+pub fn is_socket(path: &CStr) -> bool {
+    let mut stat = MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: a C string; the struct is writable, and read only if the call has filled it in.
+    unsafe {
+        libc::lstat(path.as_ptr(), stat.as_mut_ptr()) == 0
+            && stat.assume_init().st_mode & libc::S_IFMT == libc::S_IFSOCK
+    }
 }
 
 /// Blocks SIGPIPE on the calling thread while the thread writes to a file that is no socket.

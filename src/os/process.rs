@@ -23,6 +23,43 @@ pub fn open(pid: i32) -> i32 {
     answer(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) } as isize)
 }
 
+/// The number of this process.
+pub fn id() -> i32 {
+    // SAFETY: no pointers.
+    unsafe { libc::getpid() }
+}
+
+/// Whether this user may look into the process: the process's own user, or root.
+pub fn may_look(user: u32) -> bool {
+    // SAFETY: no pointers.
+    user == 0 || user == unsafe { libc::geteuid() }
+}
+
+/// Whether the process has more rights than the user who started it, who chose its environment.
+pub fn is_privileged() -> bool {
+    // SAFETY: no pointers.
+    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
+}
+
+/// Calls `f` when the process ends by exit(3).
+pub fn at_exit(f: extern "C" fn()) {
+    // SAFETY: the function stays where it is: the library is never unmapped.
+    unsafe { libc::atexit(f) };
+}
+
+/// Copies memory of this process, which may be unmapped meanwhile. Returns how many bytes it has
+/// copied.
+pub fn peek(from: usize, to: &mut [u8]) -> usize {
+    // Each page is a part of its own: the kernel copies the parts before one that is not there.
+    let first = to.len().min(super::PAGE - from % super::PAGE);
+    let part = |at: usize, len: usize| libc::iovec { iov_base: at as *mut _, iov_len: len };
+    let theirs = [part(from, first), part(from + first, to.len() - first)];
+    let ours = part(to.as_mut_ptr() as usize, to.len());
+    // SAFETY: `to` is writable; the kernel checks the other addresses.
+    let n = unsafe { libc::process_vm_readv(id(), &raw const ours, 1, theirs.as_ptr(), 2, 0) };
+    usize::try_from(n).unwrap_or(0)
+}
+
 pub type SignalSet = libc::sigset_t;
 
 /// Whether the signal is in the set.

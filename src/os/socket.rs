@@ -312,6 +312,22 @@ pub fn set_option(fd: i32, level: i32, option: i32, value: i32) -> i32 {
     }
 }
 
+/// Lets only the owner connect to the Unix socket's path, which bind(2) makes.
+pub fn keep_to_owner(fd: i32) {
+    // SAFETY: no pointers.
+    unsafe { libc::fchmod(fd, 0o600) };
+}
+
+/// The user at the other end of a Unix socket, as the kernel knows it. `None`: not known.
+pub fn peer_user(fd: i32) -> Option<u32> {
+    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut len = size_of::<libc::ucred>() as u32;
+    let (at, len_at) = ((&raw mut peer).cast(), &raw mut len);
+    // SAFETY: the record is writable for `len` bytes.
+    let result = unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PEERCRED, at, len_at) };
+    (result == 0).then_some(peer.uid)
+}
+
 /// bind(2). 0 or a negative errno value.
 pub fn bind(fd: i32, address: &SocketAddress) -> i32 {
     let (at, len) = address.as_raw();

@@ -90,6 +90,27 @@ pub enum Why {
 word!([] Why, std::sync::atomic::AtomicU8);
 
 impl Why {
+    /// All reasons, each at the place that its number says.
+    pub const ALL: [Why; 17] = [
+        Why::Receive,
+        Why::Send,
+        Why::Select,
+        Why::SelectNothing,
+        Why::Mutex,
+        Why::ReadLock,
+        Why::WriteLock,
+        Why::Cond,
+        Why::WaitGroup,
+        Why::Semaphore,
+        Why::Once,
+        Why::Join,
+        Why::Sleep,
+        Why::File,
+        Why::Thread,
+        Why::Ready,
+        Why::Timer,
+    ];
+
     /// The reason in Go's words, if Go has such a wait. Go's `waitReasonStrings`.
     pub fn reason(self) -> &'static CStr {
         match self {
