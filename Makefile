@@ -35,9 +35,9 @@ STAMP    := target/setup
 all: build
 
 # One after the other with make -j too: cargo needs the packages.
-build: $(STAMP)/build ## build the library into target/release (plain `make` does this), libgosched-preload.so, gosched-topo, and Lua's module if Lua's headers are there
+build: $(STAMP)/build ## build the library into target/release (plain `make` does this), libgosched-preload.so, gosched-topo, gosched-top, and Lua's module if Lua's headers are there
 	@$(MAKE) --no-print-directory library
-	@$(MAKE) --no-print-directory $(OUT)/gosched-topo preload $(HPP) $(if $(LUA_PC),target/lua/gosched.so)
+	@$(MAKE) --no-print-directory $(OUT)/gosched-topo target/release/gosched-top preload $(HPP) $(if $(LUA_PC),target/lua/gosched.so)
 
 library: ## build libgosched.so and libgosched.a, nothing else
 	$(CARGO) build --profile $(PROFILE) -p libgosched -p gosched-c
@@ -93,6 +93,11 @@ finds = readelf -d $1 | grep -qF ':$(LIBDIR)]'
 # Beside the library here, and in bin beside lib when it is installed.
 target/release/gosched-topo: tools/gosched-topo.c include/gosched.h Makefile
 	$(call link_topo,$@)
+
+# It asks a running program, and needs no library.
+target/release/gosched-top: tools/gosched-top.c Makefile
+	@mkdir -p $(@D)
+	$(CC) $(WARN) $(CFLAGS) $< -o $@
 
 # Found by rpath: beside the library here, and under LIBDIR when it is installed.
 target/lua/gosched.so: $(wildcard bindings/lua/src/*.[ch]) include/gosched.h
@@ -216,7 +221,7 @@ check-header: $(STAMP)/build ## fail if include/gosched.h is not what src/capi g
 	@diff -u include/gosched.h target/gosched.h || { echo "include/gosched.h is out of date: make header" >&2; exit 1; }
 
 install: $(HPP) ## install what `make` has built, under PREFIX (/usr/local), within DESTDIR
-	@for built in libgosched.so libgosched.a libgosched-preload.so gosched-topo; do \
+	@for built in libgosched.so libgosched.a libgosched-preload.so gosched-topo gosched-top; do \
 	    test -e target/release/$$built || { echo "target/release/$$built is not built yet: run make first" >&2; exit 1; }; done
 	install -d "$(DESTDIR)$(PREFIX)/include" "$(DESTDIR)$(PREFIX)/bin" "$(DESTDIR)$(LIBDIR)/pkgconfig"
 	install -m 644 include/gosched.h "$(DESTDIR)$(PREFIX)/include/gosched.h"
@@ -229,6 +234,7 @@ install: $(HPP) ## install what `make` has built, under PREFIX (/usr/local), wit
 	install -m 755 target/release/libgosched-preload.so "$(DESTDIR)$(LIBDIR)/libgosched-preload.so.1"
 	ln -sf libgosched-preload.so.1 "$(DESTDIR)$(LIBDIR)/libgosched-preload.so"
 	install -m 755 target/release/gosched-topo "$(DESTDIR)$(PREFIX)/bin/gosched-topo"
+	install -m 755 target/release/gosched-top "$(DESTDIR)$(PREFIX)/bin/gosched-top"
 	@[ "$(LIBDIR)" = "$(PREFIX)/lib" ] || $(call finds,target/release/gosched-topo) || \
 	    $(call link_topo,$(DESTDIR)$(PREFIX)/bin/gosched-topo)
 	@sed 's|@PREFIX@|$(call in_sed,$(PREFIX))|; s|@LIBDIR@|$(call in_sed,$(LIBDIR))|; s|@VERSION@|$(VERSION)|' lib/gosched.pc.in \
@@ -248,7 +254,7 @@ install-lua: ## install the module for Lua 5.4 that `make lua` has built, into L
 
 uninstall: ## remove what install has put there
 	rm -f "$(DESTDIR)$(PREFIX)/include/gosched.h" "$(DESTDIR)$(PREFIX)/include/gosched.hpp" "$(DESTDIR)$(PREFIX)/include/gosched_mpi.h"
-	rm -f "$(DESTDIR)$(PREFIX)/bin/gosched-topo" "$(DESTDIR)$(LIBDIR)/pkgconfig/gosched.pc" "$(DESTDIR)$(LIBDIR)/libgosched.a"
+	rm -f "$(DESTDIR)$(PREFIX)/bin/gosched-topo" "$(DESTDIR)$(PREFIX)/bin/gosched-top" "$(DESTDIR)$(LIBDIR)/pkgconfig/gosched.pc" "$(DESTDIR)$(LIBDIR)/libgosched.a"
 	rm -f "$(DESTDIR)$(LIBDIR)/libgosched.so" "$(DESTDIR)$(LIBDIR)/$(SONAME)" "$(DESTDIR)$(LIBDIR)/$(SONAME)".*
 	rm -f "$(DESTDIR)$(LIBDIR)/libgosched-preload.so" "$(DESTDIR)$(LIBDIR)/libgosched-preload.so.1"
 	rm -f "$(DESTDIR)$(LUADIR)/gosched.so"
