@@ -190,6 +190,7 @@ const PROGRAMS: &[Program] = &[
     program("embed", "embed.c", matrix),
     program("signals", "signals.c", matrix),
     program("trace", "trace.c", widened),
+    program("observe", "observe.c", matrix),
 ];
 
 const ADDRESS_SANITIZER: &[&str] = &["-fsanitize=address"];
@@ -492,6 +493,7 @@ fn static_library_by_pkg_config() {
     topo.args(["--procs", "2", "--topology=node:2 core:1 pu:1"]);
     must_succeed(topo.env_remove("LD_LIBRARY_PATH"));
     must_succeed(Command::new(dir.join("bin/gosched-topo")).arg("--help"));
+    must_succeed(Command::new(dir.join("bin/gosched-top")).arg("--help"));
     for name in fs::read_dir(dir.join("lib")).unwrap().map(|e| e.unwrap().path()) {
         if name.to_string_lossy().contains(".so") {
             fs::remove_file(name).unwrap();
@@ -524,7 +526,7 @@ fn static_library_by_pkg_config() {
 /// What `make install` takes besides the library.
 fn make_what_is_installed() {
     static ONCE: Once = Once::new();
-    ONCE.call_once(|| make(&["preload", "target/release/gosched-topo"]));
+    ONCE.call_once(|| make(&["preload", "target/release/gosched-topo", "target/release/gosched-top"]));
 }
 
 fn what_is_installed_can_be_uninstalled() {
@@ -537,9 +539,13 @@ fn what_is_installed_can_be_uninstalled() {
     let _ = fs::remove_dir_all(&dir);
     let destination = format!("DESTDIR={}", dir.display());
     make(&["install", &destination, "PREFIX=/a prefix"]);
-    for file in
-        ["include/gosched.h", "lib/libgosched.so", "lib/pkgconfig/gosched.pc", "bin/gosched-topo"]
-    {
+    for file in [
+        "include/gosched.h",
+        "lib/libgosched.so",
+        "lib/pkgconfig/gosched.pc",
+        "bin/gosched-topo",
+        "bin/gosched-top",
+    ] {
         assert!(dir.join("a prefix").join(file).exists(), "{file}");
     }
     let mut cmd = Command::new("pkg-config");

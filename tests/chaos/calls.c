@@ -517,10 +517,12 @@ static void op_dump(struct actor *a)
     int null;
     if (!one_in(a, 10)) {
         MUST_BE(gs_dump(-1), -EBADF);
+        MUST_BE(gs_stats_write(-1), -EBADF);
         return;
     }
     MUST((null = open("/dev/null", O_WRONLY | O_CLOEXEC)) >= 0);
     MUST_BE(gs_dump(null), 0);
+    MUST_BE(gs_stats_write(null), 0);
     MUST(close(null) == 0);
 }
 

@@ -782,6 +782,7 @@ static void embedders(void)
     null = open("/dev/null", O_WRONLY | O_CLOEXEC);
     if (null >= 0) {
         (void)GOOD(gs_dump(null));
+        (void)GOOD(gs_stats_write(null));
         CHECK_EQ(close(null), 0);
     }
     CHECK_EQ(gs_unhold(), 0);
