@@ -29,7 +29,7 @@ LUA_PC   := $(firstword $(foreach p,lua5.4 lua-5.4 lua54,$(shell pkg-config --ex
 LIBS     := -lhwloc -lgcc_s -lpthread -lm -ldl
 STAMP    := target/setup
 
-.PHONY: all build library preload examples run test test-all test-checked test-tsan test-python test-python-ft test-python-stdlib run-python bench-python test-cpp test-servers bench-servers bench-clients test-preload bench-preload test-mpi test-embed lua test-lua run-lua bench-lua models miri audit lab bench counts soak lint docs header check-header install install-lua uninstall setup clean help
+.PHONY: all build library preload examples run test test-all test-checked test-tsan test-python test-python-ft test-python-stdlib run-python bench-python test-cpp test-servers bench-servers bench-clients test-preload bench-preload test-mpi test-observe test-embed lua test-lua run-lua bench-lua models miri audit lab bench counts soak lint docs header check-header install install-lua uninstall setup clean help
 .DELETE_ON_ERROR:
 
 all: build
@@ -144,6 +144,9 @@ test-cpp: $(STAMP)/test $(STAMP)/cpp build ## test bindings/cpp with g++ and cla
 
 test-servers: $(STAMP)/servers build ## test examples-c/respd with Redis's clients and beside redis-server (ARGS go to pytest)
 	@.venv/bin/python -m pytest -p no:cacheprovider -q tests/servers $(ARGS)
+
+test-observe: $(STAMP)/observe build ## test metrics, schedtrace and gosched-top, with Prometheus and Go (ARGS go to pytest)
+	@.venv/bin/python -m pytest -p no:cacheprovider -q tests/observe $(ARGS)
 
 test-mpi: $(STAMP)/test $(STAMP)/mpi build ## test bindings/mpi with mpirun on this machine (ARGS: see bindings/mpi/check --help)
 	@bindings/mpi/check $(ARGS)
@@ -261,7 +264,7 @@ uninstall: ## remove what install has put there
 	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" = 0 ]; then ldconfig; fi
 
 setup: ## install what building, running, testing and benchmarking need, all at once
-	@tools/setup build run test servers cpp embed mpi clients preload lua trace lab bench bench-servers lua-bench python python-bench
+	@tools/setup build run test servers observe cpp embed mpi clients preload lua trace lab bench bench-servers lua-bench python python-bench
 
 # Each group is looked at once, and again when tools/setup changes or target/ is gone.
 $(STAMP)/%: tools/setup

@@ -8,7 +8,8 @@
  * It shows reads and writes with deadlines, so that slow clients hold up no other client and are ended;
  * system calls that may wait for a disk between gs_entersyscall and gs_exitsyscall, so that a slow
  * call holds up no other client either; and gs_blocking for a library function that may block for long, readdir.
- * http.h parses, server.h accepts and stops.
+ * With -m a Prometheus server can read at /metrics how the scheduler does (gs_stats_write). http.h parses, server.h
+ * accepts and stops.
  *
  *   cc -std=c11 -O2 -Iinclude examples-c/httpd.c -Ltarget/release -lgosched \
  *      -Wl,-rpath,$PWD/target/release -o httpd
@@ -27,6 +28,7 @@
 #include <getopt.h>
 #include <linux/openat2.h>
 #include <poll.h>
+#include <sys/mman.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -35,12 +37,13 @@
 #include "server.h"
 
 static const char help[] =
-    "usage: httpd [-p PORT] [-b ADDRESS] [-t SECONDS] DIR\n"
+    "usage: httpd [-p PORT] [-b ADDRESS] [-t SECONDS] [-m] DIR\n"
     "Serves the files under DIR over HTTP.\n\n"
     "  -p PORT      listen on this port; 0: a free one, which is printed (8080)\n"
     "  -b ADDRESS   listen on this address (127.0.0.1); '' is all of this machine's\n"
     "  -t SECONDS   how long a client may take to send a request, to take 128 KiB of the answer,\n"
     "               or to come with the next request (15)\n"
+    "  -m           answer /metrics with the scheduler's statistics, for Prometheus\n"
     "  -h, --help   print this\n\n"
     "Symbolic links are followed if they are relative and don't leave DIR.\n"
     "SIGTERM and SIGINT: it finishes what it is sending, for 5 s at most, then ends. SIGUSR1\n"
@@ -56,6 +59,7 @@ enum {
 };
 
 static long limit_s = 15;
+static bool has_metrics;
 static int root;
 static atomic_uint_fast64_t requests, file_bytes;
 
@@ -440,8 +444,25 @@ static int send_directory(client *c, const request *r, const opened *dir)
     return err;
 }
 
+/* The statistics as OpenMetrics text. */
+static int send_metrics(client *c)
+{
+    static const char type[] = "Content-Type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n";
+    int file = memfd_create("metrics", MFD_CLOEXEC), err;
+    off_t size = file >= 0 && gs_stats_write(file) == 0 ? lseek(file, 0, SEEK_CUR) : -1;
+    if (size < 0)
+        err = send_status(c, 503, "");
+    else if ((err = send_head(c, 200, type, size, !c->head_only)) == 0 && !c->head_only)
+        err = send_part(c, file, 0, size);
+    if (file >= 0)
+        close(file);
+    return err;
+}
+
 static int send_answer(client *c, const request *r)
 {
+    if (has_metrics && strcmp(r->path, "metrics") == 0)
+        return send_metrics(c);
     opened o = open_path(r->path);
     if (o.status != 0)
         return send_status(c, o.status, o.status == 503 ? "Retry-After: 1\r\n" : "");
@@ -630,11 +651,12 @@ int main(int argc, char **argv)
     static const struct option longs[] = {{"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
     the_server = (server){.name = "httpd", .host = "127.0.0.1", .port = 8080,
                           .greet = greet, .serve = serve, .print_more = print_requests};
-    for (int c; (c = getopt_long(argc, argv, "p:b:t:h", longs, NULL)) != -1;) {
+    for (int c; (c = getopt_long(argc, argv, "p:b:t:mh", longs, NULL)) != -1;) {
         switch (c) {
         case 'p': the_server.port = (uint16_t)number('p', optarg, 0, 65535); break;
         case 'b': the_server.host = optarg; break;
         case 't': limit_s = number('t', optarg, 1, 1000 * 1000); break;
+        case 'm': has_metrics = true; break;
         case 'h': fputs(help, stdout); return 0;
         default: fprintf(stderr, "Try 'httpd --help'.\n"); return 2;
         }

@@ -45,14 +45,12 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
     let rt = rt();
     let period = i64::from(rt.debug.schedtrace) * 1_000_000;
     let begun = time::now();
-    let mut next = begun;
     while !TRACER.must_end() {
+        let now = time::now();
         let mut out = Out::new(|text| TRACER.write(2, text));
-        let _ = print(&mut out, rt, (time::now() - begun) / 1_000_000);
+        let _ = print(&mut out, rt, (now - begun) / 1_000_000);
         out.end();
-        // If writing took long, the lines in between are left out.
-        next = (next + period).max(time::now());
-        TRACER.sleep(next);
+        TRACER.sleep(now + period);
     }
     TRACER.leave();
     ptr::null_mut()
