@@ -2205,9 +2205,9 @@ int64_t gs_stats_steals(int node, int from);
  * others begin with gosched_. Each node has its lines. The world is not stopped. Without a runtime
  * only the metrics that Go has too are written, and are 0.
  *
- * 0; a negative errno value of write(2), -ENOMEM. Goroutines and plain threads; may switch
- * goroutines; not from a signal handler. Go's runtime/metrics.
- * Not async-signal-safe.
+ * 0; a negative errno value of write(2), -ENOMEM. Goroutines and plain threads. Go's
+ * runtime/metrics.
+ * May switch; not async-signal-safe.
  */
 int gs_stats_write(int fd);
 

@@ -526,7 +526,9 @@ fn static_library_by_pkg_config() {
 /// What `make install` takes besides the library.
 fn make_what_is_installed() {
     static ONCE: Once = Once::new();
-    ONCE.call_once(|| make(&["preload", "target/release/gosched-topo", "target/release/gosched-top"]));
+    ONCE.call_once(|| {
+        make(&["preload", "target/release/gosched-topo", "target/release/gosched-top"])
+    });
 }
 
 fn what_is_installed_can_be_uninstalled() {

@@ -2,10 +2,10 @@
 
 mod json;
 pub mod metrics;
+mod observer;
 mod schedtrace;
 mod snapshot;
 mod top;
-mod watcher;
 
 use crate::os::thread::{self, Thread};
 use crate::sched::lifecycle::init::{self, Attendants};

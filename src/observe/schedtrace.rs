@@ -4,7 +4,7 @@
 //!
 //! Nothing is stopped meanwhile, so figures of one line may be of different moments.
 
-use super::watcher::Watcher;
+use super::observer::Observer;
 use crate::os::{heap, log, thread, time};
 use crate::sched::inspect::out::Out;
 use crate::sched::run::requests;
@@ -18,26 +18,26 @@ use core::fmt::{self, Display, Write};
 use core::ptr;
 use core::sync::atomic::Ordering;
 
-static TRACER: Watcher = Watcher::new();
+static PRINTER: Observer = Observer::new();
 
 /// Starts the thread, if the environment asks for it.
 pub fn start(rt: &Runtime) {
     if rt.debug.schedtrace == 0 {
         return;
     }
-    if let Err(e) = TRACER.start(main) {
+    if let Err(e) = PRINTER.start(main) {
         log::say(format_args!("gosched: no thread for schedtrace (errno {})", -e));
     }
 }
 
-/// Ends the thread: see [`Watcher::end`].
+/// Ends the thread: see [`Observer::end`].
 pub fn end() -> Option<thread::Thread> {
-    TRACER.end()
+    PRINTER.end()
 }
 
 /// In the child of a fork.
 pub fn forked() {
-    TRACER.forked();
+    PRINTER.forked();
 }
 
 extern "C" fn main(_: *mut c_void) -> *mut c_void {
@@ -45,14 +45,14 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
     let rt = rt();
     let period = i64::from(rt.debug.schedtrace) * 1_000_000;
     let begun = time::now();
-    while !TRACER.must_end() {
+    while !PRINTER.must_end() {
         let now = time::now();
-        let mut out = Out::new(|text| TRACER.write(2, text));
+        let mut out = Out::new(|text| PRINTER.write(2, text));
         let _ = print(&mut out, rt, (now - begun) / 1_000_000);
         out.end();
-        TRACER.sleep(now + period);
+        PRINTER.sleep(now + period);
     }
-    TRACER.leave();
+    PRINTER.leave();
     ptr::null_mut()
 }
 

@@ -4,8 +4,8 @@
 //! The thread's files are in a table of its own, like the inspector's: they take no number of the
 //! process, and no child of a fork has them. It never waits for a viewer.
 
+use super::observer::Observer;
 use super::snapshot;
-use super::watcher::Watcher;
 use crate::os::file::{self, Buffer, Polled};
 use crate::os::socket::{self, SocketAddress};
 use crate::os::{heap, log, process, thread, time};
@@ -18,11 +18,11 @@ use std::os::unix::ffi::OsStringExt;
 
 /// The variable that switches the socket on.
 const VARIABLE: &str = "GOSCHED_TOP";
-/// The most viewers at a time. A further one takes the place of the one that has been silent for
-/// longest.
+/// The most viewers at a time. A further viewer takes the place of the viewer that has been silent
+/// for longest.
 const VIEWERS: usize = 16;
 
-static SERVER: Watcher = Watcher::new();
+static SERVER: Observer = Observer::new();
 /// The name of the socket: a C string that is never freed, or null.
 static NAME: AtomicPtr<i8> = AtomicPtr::new(ptr::null_mut());
 /// The process that has made a file for the socket; 0: none has.
@@ -72,7 +72,7 @@ pub fn start(_: &Runtime) {
     }
 }
 
-/// Ends the thread: see [`Watcher::end`].
+/// Ends the thread: see [`Observer::end`].
 pub fn end() -> Option<thread::Thread> {
     SERVER.end()
 }
@@ -122,7 +122,7 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
     ptr::null_mut()
 }
 
-/// Makes the socket, in place of one that a process has left behind. Fails with a negative errno
+/// Makes the socket; replaces a file that a process has left behind. Fails with a negative errno
 /// value.
 fn listen() -> Result<i32, i32> {
     static AT_EXIT: std::sync::Once = std::sync::Once::new();

@@ -50,7 +50,7 @@ pub fn at_exit(f: extern "C" fn()) {
 /// Copies memory of this process, which may be unmapped meanwhile. Returns how many bytes it has
 /// copied.
 pub fn peek(from: usize, to: &mut [u8]) -> usize {
-    // Each page is a part of its own: the kernel copies the parts before one that is not there.
+    // Each page is a part of its own: the kernel copies all parts before a page that is missing.
     let first = to.len().min(super::PAGE - from % super::PAGE);
     let part = |at: usize, len: usize| libc::iovec { iov_base: at as *mut _, iov_len: len };
     let theirs = [part(from, first), part(from + first, to.len() - first)];

@@ -112,10 +112,12 @@ static void fork_child(void)
     printf(" %d\n", status);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     char line[256], what[32];
     never = gs_chan_make(1, 0);
+    if (argc > 1 && strcmp(argv[1], "deadlock") == 0)
+        return gs_run(wait_forever, NULL);
     setvbuf(stdout, NULL, _IOFBF, 1 << 16);
     while (fgets(line, sizeof line, stdin)) {
         int n = 0;

@@ -17,7 +17,7 @@ import termios
 import time
 
 import pytest
-from conftest import HUNG, TOP, TOPOLOGIES, fetch, until
+from conftest import HUNG, TOP, TOPOLOGIES, environment, fetch, until
 
 
 def top(*arguments, status: int = 0) -> str:
@@ -276,6 +276,14 @@ def test_the_child_of_a_fork_has_no_part_in_it(subject, tmp_path):
     viewer.close()
     assert one.tell("end") == "0"
     assert not path.exists()
+
+
+def test_a_deadlock_is_reported_all_the_same(build):
+    for variables in [{}, {"GOSCHED_TOP": "1", "GOSCHED_DEBUG": "schedtrace=100"}]:
+        said = subprocess.run([build("tests/observe/subject.c"), "deadlock"], env=environment(**variables),
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=HUNG)
+        assert said.returncode == -signal.SIGABRT
+        assert "deadlock" in said.stderr
 
 
 def test_a_name_that_makes_no_socket_is_reported(subject, tmp_path):

@@ -338,6 +338,7 @@ impl Runtime {
             workers: Workers::new(),
             template: Template::new(),
             inspector: Inspector::new(),
+            observers: AtomicUsize::new(0),
             aside: Aside::new(),
             gangs: Gangs::new(),
             debug,

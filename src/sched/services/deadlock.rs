@@ -214,12 +214,14 @@ fn line(g: &G) -> String {
 
 impl Runtime {
     /// The number of threads that can't wake a goroutine of their own accord: M's, sysmon, the
-    /// template thread, the inspector, the tracer's thread, and workers without a job.
+    /// template thread, the inspector, the tracer's thread, those of `observe`, and workers without a
+    /// job.
     pub fn threads_that_cannot_wake(&self) -> usize {
         // Acquire: pairs with the Release in `add_runner`.
         let own =
             1 + usize::from(self.template.is_there()) + usize::from(self.inspector.is_there());
-        self.m_count.load(Ordering::Acquire) + own + self.workers.asleep() + trace::threads()
+        let watching = trace::threads() + self.observers.load(Ordering::Acquire);
+        self.m_count.load(Ordering::Acquire) + own + self.workers.asleep() + watching
     }
 
     /// Whether an M without a P may come back with a goroutine, or its thread may go back to

@@ -83,6 +83,8 @@ pub struct Runtime {
     pub workers: Workers,
     pub template: Template,
     pub inspector: Inspector,
+    /// The number of threads of `observe`, which wake no goroutine.
+    pub observers: AtomicUsize,
     pub aside: Aside,
     pub gangs: Gangs,
     pub debug: Debug,

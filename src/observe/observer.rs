@@ -4,12 +4,13 @@
 use crate::os::bell::{AtomicBell, Bell};
 use crate::os::thread::{self, Thread};
 use crate::os::{file, heap};
+use crate::sched::types::runtime::rt;
 use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 /// One such thread: there is at most one for each runtime, and there is one runtime at a time.
-pub struct Watcher {
+pub struct Observer {
     /// Rings when the thread is to end.
     bell: AtomicBell,
     /// The thread, in a box of its own; null: there is none.
@@ -20,9 +21,9 @@ pub struct Watcher {
     has_left: AtomicBool,
 }
 
-impl Watcher {
-    pub const fn new() -> Watcher {
-        Watcher {
+impl Observer {
+    pub const fn new() -> Observer {
+        Observer {
             bell: AtomicBell::none(),
             thread: AtomicPtr::new(ptr::null_mut()),
             ends: AtomicBool::new(false),
@@ -30,7 +31,7 @@ impl Watcher {
         }
     }
 
-    /// Starts the thread, while a runtime begins. Fails with a negative errno value.
+    /// Starts the thread, when a runtime has begun. Fails with a negative errno value.
     pub fn start(&self, main: extern "C" fn(*mut c_void) -> *mut c_void) -> Result<(), i32> {
         if !heap::has_room(size_of::<Thread>()) {
             return Err(-libc::ENOMEM);
@@ -39,6 +40,8 @@ impl Watcher {
         self.bell.store(Some(bell));
         self.ends.store(false, Ordering::Relaxed);
         self.has_left.store(false, Ordering::Relaxed);
+        // Release: pairs with the Acquire in `threads_that_cannot_wake`.
+        rt().observers.fetch_add(1, Ordering::Release);
         // The thread sees these stores: pthread_create(3) orders them.
         match Thread::start(main, ptr::null_mut()) {
             Ok(thread) => {
@@ -46,6 +49,7 @@ impl Watcher {
                 Ok(())
             }
             Err(e) => {
+                rt().observers.fetch_sub(1, Ordering::Release);
                 self.bell.store(None);
                 bell.close();
                 Err(e)
