@@ -29,15 +29,15 @@ LUA_PC   := $(firstword $(foreach p,lua5.4 lua-5.4 lua54,$(shell pkg-config --ex
 LIBS     := -lhwloc -lgcc_s -lpthread -lm -ldl
 STAMP    := target/setup
 
-.PHONY: all build library preload examples run test test-all test-checked test-tsan test-python test-python-ft test-python-stdlib run-python bench-python test-cpp test-servers bench-servers bench-clients test-preload bench-preload test-mpi test-observe test-embed lua test-lua run-lua bench-lua models miri audit lab bench counts soak lint docs header check-header install install-lua uninstall setup clean help
+.PHONY: all build library trace-tool preload examples run test test-all test-checked test-tsan test-python test-python-ft test-python-stdlib run-python bench-python test-cpp test-servers bench-servers bench-clients test-preload bench-preload test-mpi test-observe test-embed test-trace lua test-lua run-lua bench-lua models miri audit lab bench counts soak lint docs header check-header install install-lua uninstall setup clean help
 .DELETE_ON_ERROR:
 
 all: build
 
 # One after the other with make -j too: cargo needs the packages.
-build: $(STAMP)/build ## build the library into target/release (plain `make` does this), libgosched-preload.so, gosched-topo, gosched-top, and Lua's module if Lua's headers are there
+build: $(STAMP)/build ## build the library into target/release (plain `make` does this), libgosched-preload.so, gosched-topo, gosched-top, gosched-trace, and Lua's module if Lua's headers are there
 	@$(MAKE) --no-print-directory library
-	@$(MAKE) --no-print-directory $(OUT)/gosched-topo target/release/gosched-top preload $(HPP) $(if $(LUA_PC),target/lua/gosched.so)
+	@$(MAKE) --no-print-directory $(OUT)/gosched-topo target/release/gosched-top trace-tool preload $(HPP) $(if $(LUA_PC),target/lua/gosched.so)
 
 library: ## build libgosched.so and libgosched.a, nothing else
 	$(CARGO) build --profile $(PROFILE) -p libgosched -p gosched-c
@@ -99,6 +99,10 @@ target/release/gosched-top: tools/gosched-top.c Makefile
 	@mkdir -p $(@D)
 	$(CC) $(WARN) $(CFLAGS) $< -o $@
 
+# cargo knows when it is out of date.
+trace-tool: ## build gosched-trace, which reads execution traces
+	$(CARGO) build --profile $(PROFILE) -p gosched-trace
+
 # Found by rpath: beside the library here, and under LIBDIR when it is installed.
 target/lua/gosched.so: $(wildcard bindings/lua/src/*.[ch]) include/gosched.h
 	@mkdir -p $(@D)
@@ -153,6 +157,9 @@ test-mpi: $(STAMP)/test $(STAMP)/mpi build ## test bindings/mpi with mpirun on t
 
 test-embed: $(STAMP)/embed build ## test the examples with Boehm's collector, mruby, libuv and GLib (ARGS=--long: for minutes)
 	@examples-c/check-embed $(ARGS)
+
+test-trace: $(STAMP)/test $(STAMP)/trace trace-tool ## compare gosched-trace with Go's trace tool (ARGS: see tests/trace/check --help)
+	@tests/trace/check $(ARGS)
 
 test-preload: $(STAMP)/test $(STAMP)/preload build examples ## test bindings/preload: all of it (ARGS: see bindings/preload/check --help)
 	@bindings/preload/check $(ARGS)
@@ -224,7 +231,7 @@ check-header: $(STAMP)/build ## fail if include/gosched.h is not what src/capi g
 	@diff -u include/gosched.h target/gosched.h || { echo "include/gosched.h is out of date: make header" >&2; exit 1; }
 
 install: $(HPP) ## install what `make` has built, under PREFIX (/usr/local), within DESTDIR
-	@for built in libgosched.so libgosched.a libgosched-preload.so gosched-topo gosched-top; do \
+	@for built in libgosched.so libgosched.a libgosched-preload.so gosched-topo gosched-top gosched-trace; do \
 	    test -e target/release/$$built || { echo "target/release/$$built is not built yet: run make first" >&2; exit 1; }; done
 	install -d "$(DESTDIR)$(PREFIX)/include" "$(DESTDIR)$(PREFIX)/bin" "$(DESTDIR)$(LIBDIR)/pkgconfig"
 	install -m 644 include/gosched.h "$(DESTDIR)$(PREFIX)/include/gosched.h"
@@ -238,6 +245,7 @@ install: $(HPP) ## install what `make` has built, under PREFIX (/usr/local), wit
 	ln -sf libgosched-preload.so.1 "$(DESTDIR)$(LIBDIR)/libgosched-preload.so"
 	install -m 755 target/release/gosched-topo "$(DESTDIR)$(PREFIX)/bin/gosched-topo"
 	install -m 755 target/release/gosched-top "$(DESTDIR)$(PREFIX)/bin/gosched-top"
+	install -m 755 target/release/gosched-trace "$(DESTDIR)$(PREFIX)/bin/gosched-trace"
 	@[ "$(LIBDIR)" = "$(PREFIX)/lib" ] || $(call finds,target/release/gosched-topo) || \
 	    $(call link_topo,$(DESTDIR)$(PREFIX)/bin/gosched-topo)
 	@sed 's|@PREFIX@|$(call in_sed,$(PREFIX))|; s|@LIBDIR@|$(call in_sed,$(LIBDIR))|; s|@VERSION@|$(VERSION)|' lib/gosched.pc.in \
@@ -257,7 +265,7 @@ install-lua: ## install the module for Lua 5.4 that `make lua` has built, into L
 
 uninstall: ## remove what install has put there
 	rm -f "$(DESTDIR)$(PREFIX)/include/gosched.h" "$(DESTDIR)$(PREFIX)/include/gosched.hpp" "$(DESTDIR)$(PREFIX)/include/gosched_mpi.h"
-	rm -f "$(DESTDIR)$(PREFIX)/bin/gosched-topo" "$(DESTDIR)$(PREFIX)/bin/gosched-top" "$(DESTDIR)$(LIBDIR)/pkgconfig/gosched.pc" "$(DESTDIR)$(LIBDIR)/libgosched.a"
+	rm -f "$(DESTDIR)$(PREFIX)/bin/gosched-topo" "$(DESTDIR)$(PREFIX)/bin/gosched-top" "$(DESTDIR)$(PREFIX)/bin/gosched-trace" "$(DESTDIR)$(LIBDIR)/pkgconfig/gosched.pc" "$(DESTDIR)$(LIBDIR)/libgosched.a"
 	rm -f "$(DESTDIR)$(LIBDIR)/libgosched.so" "$(DESTDIR)$(LIBDIR)/$(SONAME)" "$(DESTDIR)$(LIBDIR)/$(SONAME)".*
 	rm -f "$(DESTDIR)$(LIBDIR)/libgosched-preload.so" "$(DESTDIR)$(LIBDIR)/libgosched-preload.so.1"
 	rm -f "$(DESTDIR)$(LUADIR)/gosched.so"

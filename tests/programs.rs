@@ -527,7 +527,12 @@ fn static_library_by_pkg_config() {
 fn make_what_is_installed() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        make(&["preload", "target/release/gosched-topo", "target/release/gosched-top"])
+        make(&[
+            "preload",
+            "target/release/gosched-topo",
+            "target/release/gosched-top",
+            "trace-tool",
+        ])
     });
 }
 
@@ -547,6 +552,7 @@ fn what_is_installed_can_be_uninstalled() {
         "lib/pkgconfig/gosched.pc",
         "bin/gosched-topo",
         "bin/gosched-top",
+        "bin/gosched-trace",
     ] {
         assert!(dir.join("a prefix").join(file).exists(), "{file}");
     }

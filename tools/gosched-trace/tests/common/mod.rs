@@ -239,8 +239,8 @@ pub fn scheduler() -> [Generation; 2] {
     g.event(a, 15, REGION_END, &[3, parse, 0]);
     g.event(a, 16, HEAP_ALLOC, &[4096]);
     // M b takes P 1, and runs what M a has spawned.
-    g.event(b, 12, PROC_START, &[1, 1]);
-    g.event(b, 13, GO_START, &[2, 1]);
+    g.event(b, 17, PROC_START, &[1, 1]);
+    g.event(b, 18, GO_START, &[2, 1]);
     g.event(b, 20, GO_BLOCK, &[receive, worker]);
     g.event(b, 21, PROC_STOP, &[]);
     g.event(a, 30, GO_UNBLOCK, &[2, 2, main]);
