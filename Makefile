@@ -158,7 +158,7 @@ test-mpi: $(STAMP)/test $(STAMP)/mpi build ## test bindings/mpi with mpirun on t
 test-embed: $(STAMP)/embed build ## test the examples with Boehm's collector, mruby, libuv and GLib (ARGS=--long: for minutes)
 	@examples-c/check-embed $(ARGS)
 
-test-trace: $(STAMP)/test $(STAMP)/trace trace-tool ## compare gosched-trace with Go's trace tool (ARGS: see tests/trace/check --help)
+test-trace: $(STAMP)/test $(STAMP)/trace build ## compare gosched-trace with Go's trace tool (ARGS: see tests/trace/check --help)
 	@tests/trace/check $(ARGS)
 
 test-preload: $(STAMP)/test $(STAMP)/preload build examples ## test bindings/preload: all of it (ARGS: see bindings/preload/check --help)

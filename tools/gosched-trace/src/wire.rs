@@ -98,7 +98,7 @@ impl Arg {
             Arg::Seq => "seq",
             Arg::ProcStatus | Arg::GoStatus => "status",
             Arg::Stack => "stack",
-            Arg::NewStack => "new_stack",
+            Arg::NewStack => "g_stack",
             Arg::String(name) | Arg::Number(name) => name,
         }
     }

@@ -284,6 +284,56 @@ fn slices_of_the_converted_trace_nest_and_arrows_end() {
     }
 }
 
+#[test]
+fn logs_of_counts_are_counters_and_others_are_instants() {
+    let mut trace = one(&[]);
+    let logs = [
+        ("run queue", "3"),
+        ("depth", "-2"),
+        ("load", "2.5"),
+        ("stolen from", "1"),
+        ("path", "/x"),
+        ("", "hello"),
+    ];
+    for (place, (key, value)) in logs.into_iter().enumerate() {
+        let (key, value) =
+            (if key.is_empty() { 0 } else { trace.string(key) }, trace.string(value));
+        trace.event(1, 10 * (place as u64 + 1), event::LOG, &[0, key, value, 0]);
+    }
+    let [.., converted] = outputs(&file(26, &[&trace]));
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    let (mut tracks, mut names) = (BTreeMap::new(), BTreeMap::new());
+    let (mut counters, mut instants) = (BTreeMap::new(), Vec::new());
+    for (_, _, packet) in fields(&converted) {
+        for (number, _, part) in fields(packet) {
+            let parts = fields(part);
+            let get = |wanted| parts.iter().find(|part| part.0 == wanted);
+            match number {
+                60 => {
+                    let name = get(2).map_or(String::new(), |name| text(name.2));
+                    tracks.insert(get(1).unwrap().1, name);
+                }
+                12 => {
+                    for (_, _, entry) in parts.iter().filter(|part| part.0 == 2) {
+                        let entry = fields(entry);
+                        names.insert(entry[0].1, text(entry[1].2));
+                    }
+                }
+                11 if get(9).unwrap().1 == 4 => {
+                    let value = get(30)
+                        .map_or_else(|| f64::from_bits(get(44).unwrap().1), |n| n.1 as i64 as f64);
+                    counters.insert(tracks[&get(11).unwrap().1].clone(), value);
+                }
+                11 if get(9).unwrap().1 == 3 => instants.push(names[&get(10).unwrap().1].clone()),
+                _ => {}
+            }
+        }
+    }
+    let wanted = [("depth", -2.0), ("load", 2.5), ("run queue of P 0", 3.0)];
+    assert_eq!(counters, wanted.map(|(name, value)| (name.to_string(), value)).into());
+    assert_eq!(instants, ["stolen from: 1", "path: /x", "hello"]);
+}
+
 #[derive(Clone, Debug)]
 enum Damage {
     Byte(usize, u8),
@@ -333,8 +383,15 @@ fn damaged(mut data: Vec<u8>, all: &[Damage]) -> Vec<u8> {
     data
 }
 
+/// How many damaged files are read: 10,000, unless PROPTEST_CASES says otherwise.
+fn damaged_files() -> ProptestConfig {
+    let default = ProptestConfig::default();
+    let cases = if std::env::var_os("PROPTEST_CASES").is_some() { default.cases } else { 10_000 };
+    ProptestConfig { cases, ..default }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 10_000, ..ProptestConfig::default() })]
+    #![proptest_config(damaged_files())]
 
     /// Each command ends, without a panic and with little to say, whatever the file has.
     #[test]
