@@ -218,6 +218,15 @@ def events_of(lines: Iterator[str]) -> Iterator[Event]:
         yield event
 
 
+def accept(file: str | Path) -> None:
+    """Failed if Go's tool doesn't accept the trace. For long traces, whose events aren't needed."""
+    command = [tool(), "-d=parsed", file]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                          errors="replace", env=environment())
+    if done.returncode != 0:
+        raise Failed(f"gotrace -d=parsed {file}: exit status {done.returncode}: {done.stderr[:4000].strip()}")
+
+
 def check_parsed(file: str | Path) -> list[Event]:
     """All events of a trace that Go's tool accepts as valid. Failed if it doesn't."""
     return list(events(file))
