@@ -77,6 +77,7 @@ extern "C" fn on_load() {
     sched::lifecycle::init::on_load();
     io::on_load();
     observe::on_load();
+    capi::layout::on_load();
 }
 
 /// The loader calls the functions in this section. `gs_init` refers to this static, so that a

@@ -125,13 +125,17 @@
 //! - `run` calls the goroutine's function itself, without a Rust frame in between. So the search
 //!   for a C++ exception's handler reaches the end of the stack, and `std::terminate` is called.
 //! - Unwinders that follow frame pointers (perf) stop at the outermost frame, which has rbp = 0.
+//! - A context at rest resumes right behind a jump, where unwinders look up the byte before, as for
+//!   a return address. That is right: the CFI is the same all over the code of [`switch`], so the
+//!   function into which it is inlined needs no `.cfi_signal_frame`, which would hide its name. Only
+//!   a new goroutine's context, at [`start`], has no byte before it: debuggers compare with [`START`].
 //! - Between the load of rsp in [`switch`] and the jump, the CFI describes A's frame while rsp is
 //!   B's. No call is made there; only a sampling profiler can see the wrong stack.
 
 use crate::atomic::AtomicU32;
 use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use core::arch::{asm, global_asm, naked_asm};
-use core::ffi::c_void;
+use core::ffi::{CStr, c_void};
 use core::mem::{MaybeUninit, offset_of};
 use core::ops::Range;
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -148,6 +152,15 @@ struct Context {
     pc: usize,
     fp: FpControl,
 }
+
+/// For debuggers: gdb's names of the registers in a [`Context`], and their offsets in bytes. The other
+/// registers that calls preserve are in the frame that has switched, whose CFI says where.
+pub const SAVED: [(&CStr, usize); 4] = [
+    (c"rsp", offset_of!(Context, sp)),
+    (c"rbp", offset_of!(Context, rbp)),
+    (c"rbx", offset_of!(Context, rbx)),
+    (c"rip", offset_of!(Context, pc)),
+];
 
 /// Rounding and exception modes of SSE and x87.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -355,6 +368,9 @@ pub unsafe fn prepare(top: usize, fp: FpControl) -> usize {
     unsafe { (context as *mut Context).write(Context { sp: top, rbp: 0, rbx: 0, pc, fp }) };
     context
 }
+
+/// Where a context of [`prepare`] begins, for debuggers: a goroutine at rest there has not run yet.
+pub const START: unsafe extern "C" fn() = start;
 
 /// First code on a goroutine's stack: calls `begin`, then [`run`]. rsp = `top`; the words are in
 /// rdi, rsi and rdx.

@@ -2,6 +2,7 @@
 
 use super::spin::SpinLock;
 use core::cell::UnsafeCell;
+use core::mem::offset_of;
 
 /// A value that can be reached only with its lock held. For short sections, as [`SpinLock`].
 #[repr(C)]
@@ -15,6 +16,9 @@ pub struct Locked<T> {
 unsafe impl<T: Send> Sync for Locked<T> {}
 
 impl<T> Locked<T> {
+    /// Offset of the value in bytes, for debuggers.
+    pub const VALUE: usize = offset_of!(Locked<T>, value);
+
     pub const fn new(value: T) -> Locked<T> {
         Locked { lock: SpinLock::new(), value: UnsafeCell::new(value) }
     }

@@ -22,6 +22,7 @@ use crate::arch::{self, sanitizer};
 use crate::os::locked::Locked;
 use crate::os::{PAGE, heap, log, mem};
 use core::iter;
+use core::mem::offset_of;
 use core::num::NonZeroUsize;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::collections::VecDeque;
@@ -105,6 +106,10 @@ impl StackKind {
 }
 
 impl Stack {
+    /// Offsets in bytes of the lowest address and of the size class, for debuggers.
+    pub const BASE: usize = offset_of!(Stack, base);
+    pub const CLASS: usize = offset_of!(Stack, class);
+
     /// The lowest byte that may be used.
     pub fn lo(&self) -> usize {
         self.base.get() + GUARD

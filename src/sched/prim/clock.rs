@@ -3,7 +3,8 @@
 
 use core::sync::atomic::{AtomicI64, Ordering};
 
-static NOW: AtomicI64 = AtomicI64::new(0);
+/// The time that `rough` returns. Public for debuggers alone.
+pub static NOW: AtomicI64 = AtomicI64::new(0);
 
 /// The last value of `os::time::now` that was set, in ns: at most a few ms old if sysmon gets its
 /// CPU in time.

@@ -12,6 +12,7 @@ use crate::os::locked::Locked;
 use crate::os::{heap, mem};
 use core::cell::Cell;
 use core::marker::PhantomData;
+use core::mem::offset_of;
 use core::ops::Range;
 use core::ptr::{self, NonNull};
 
@@ -98,6 +99,13 @@ unsafe impl<T: Pooled> Send for PoolState<T> {}
 /// All bytes zero are a valid value. Any thread may have a reference to an object at any time: the
 /// type says which fields that thread may use.
 pub unsafe trait Pooled {}
+
+impl<T> Pool<T> {
+    /// Offset in bytes of the vector of all chunks, for debuggers.
+    pub const CHUNKS: usize = offset_of!(Pool<T>, inner)
+        + Locked::<PoolState<T>>::VALUE
+        + offset_of!(PoolState<T>, memory.chunks);
+}
 
 impl<T: Pooled> Pool<T> {
     /// `memory`: the system's number of the node that gives the memory; `None`: any node.

@@ -2,6 +2,7 @@
 
 use crate::os::{self, heap, mem, thread};
 use core::cell::Cell;
+use core::mem::offset_of;
 
 /// Bytes of address space for g0's stack: a thread's default, because `gs_blocking` calls its
 /// function there. Memory is used only as it is touched.
@@ -23,6 +24,11 @@ pub struct Attachment {
 }
 
 impl Attachment {
+    /// Offsets in bytes of the lowest address and of the size of the thread's own stack, for
+    /// debuggers.
+    pub const BOUNDS: (usize, usize) =
+        (offset_of!(Attachment, bounds.0), offset_of!(Attachment, bounds.1));
+
     /// The lowest address and the size of the stack on which the goroutine runs.
     pub fn bounds(&self) -> (usize, usize) {
         self.bounds

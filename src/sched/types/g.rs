@@ -114,7 +114,7 @@ pub struct G {
     /// Bits of [`flags`]. Also read by threads that want to preempt the goroutine or have stopped
     /// the world: `preempted::runs_preemptible`, `registers::shown`.
     pub flags: RelaxedCell<u32>,
-    status: AtomicU8,
+    pub(crate) status: AtomicU8,
     pub priority: Cell<i8>,
     /// The reason of the present or latest wait.
     pub why: RelaxedCell<Why>,

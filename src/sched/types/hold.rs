@@ -26,7 +26,7 @@ pub enum Hold {
 }
 
 impl Hold {
-    const fn word(self) -> u32 {
+    pub const fn word(self) -> u32 {
         match self {
             Hold::Held => 0,
             Hold::Asked => 1,

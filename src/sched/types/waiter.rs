@@ -112,7 +112,7 @@ impl Why {
     ];
 
     /// The reason in Go's words, if Go has such a wait. Go's `waitReasonStrings`.
-    pub fn reason(self) -> &'static CStr {
+    pub const fn reason(self) -> &'static CStr {
         match self {
             Why::Receive => c"chan receive",
             Why::Send => c"chan send",

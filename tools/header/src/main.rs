@@ -21,11 +21,11 @@ const SECTIONS: [&str; 13] = [
 ];
 
 /// The files of `src/capi` that are not sections of the header.
-const OTHERS: [&str; 2] = ["mod", "sized"];
+const OTHERS: [&str; 3] = ["layout", "mod", "sized"];
 
 /// What the library exports and the header doesn't declare: programs that were compiled with the
-/// header of the first release look at this word.
-const NOT_DECLARED: [&str; 1] = ["gs_preempt_word"];
+/// header of the first release look at the word, and debuggers at the layout.
+const NOT_DECLARED: [&str; 2] = ["gs_debug_layout", "gs_preempt_word"];
 
 /// Functions that never run another goroutine in the caller's place.
 const NEVER_SWITCH: [&str; 32] = [
