@@ -188,6 +188,7 @@ const PROGRAMS: &[Program] = &[
     program("mixed", "mixed.c", widened),
     program("never_switch", "never_switch.c", flat),
     program("embed", "embed.c", matrix),
+    program("backtrace", "backtrace.c", three),
     program("signals", "signals.c", matrix),
     program("trace", "trace.c", widened),
     program("observe", "observe.c", matrix),
