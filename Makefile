@@ -22,8 +22,10 @@ PROFILE  ?= release
 OUT      := target/$(PROFILE)
 # Lua's modules in C, as Lua 5.4 looks for them under /usr/local.
 LUADIR   ?= $(LIBDIR)/lua/5.4
+# Where gdb looks for scripts if its data is under PREFIX; Debian's gdb: /usr/share/gdb/auto-load.
+GDBDIR   ?= $(PREFIX)/share/gdb/auto-load
 # Not every shell replaces the ~ of PREFIX=~/.local.
-$(foreach dir,DESTDIR PREFIX LIBDIR LUADIR TREE,$(eval override $(dir) := $$(patsubst ~/%,$$(HOME)/%,$$($(dir)))))
+$(foreach dir,DESTDIR PREFIX LIBDIR LUADIR GDBDIR TREE,$(eval override $(dir) := $$(patsubst ~/%,$$(HOME)/%,$$($(dir)))))
 LUA_PC   := $(firstword $(foreach p,lua5.4 lua-5.4 lua54,$(shell pkg-config --exists $(p) 2>/dev/null && echo $(p))))
 # What libgosched.a needs besides; gosched.pc says so too.
 LIBS     := -lhwloc -lgcc_s -lpthread -lm -ldl
@@ -246,6 +248,8 @@ install: $(HPP) ## install what `make` has built, under PREFIX (/usr/local), wit
 	install -m 755 target/release/gosched-topo "$(DESTDIR)$(PREFIX)/bin/gosched-topo"
 	install -m 755 target/release/gosched-top "$(DESTDIR)$(PREFIX)/bin/gosched-top"
 	install -m 755 target/release/gosched-trace "$(DESTDIR)$(PREFIX)/bin/gosched-trace"
+	install -d "$(DESTDIR)$(GDBDIR)$(LIBDIR)"
+	install -m 644 lib/gosched-gdb.py "$(DESTDIR)$(GDBDIR)$(LIBDIR)/$(SOFILE)-gdb.py"
 	@[ "$(LIBDIR)" = "$(PREFIX)/lib" ] || $(call finds,target/release/gosched-topo) || \
 	    $(call link_topo,$(DESTDIR)$(PREFIX)/bin/gosched-topo)
 	@sed 's|@PREFIX@|$(call in_sed,$(PREFIX))|; s|@LIBDIR@|$(call in_sed,$(LIBDIR))|; s|@VERSION@|$(VERSION)|' lib/gosched.pc.in \
@@ -268,7 +272,7 @@ uninstall: ## remove what install has put there
 	rm -f "$(DESTDIR)$(PREFIX)/bin/gosched-topo" "$(DESTDIR)$(PREFIX)/bin/gosched-top" "$(DESTDIR)$(PREFIX)/bin/gosched-trace" "$(DESTDIR)$(LIBDIR)/pkgconfig/gosched.pc" "$(DESTDIR)$(LIBDIR)/libgosched.a"
 	rm -f "$(DESTDIR)$(LIBDIR)/libgosched.so" "$(DESTDIR)$(LIBDIR)/$(SONAME)" "$(DESTDIR)$(LIBDIR)/$(SONAME)".*
 	rm -f "$(DESTDIR)$(LIBDIR)/libgosched-preload.so" "$(DESTDIR)$(LIBDIR)/libgosched-preload.so.1"
-	rm -f "$(DESTDIR)$(LUADIR)/gosched.so"
+	rm -f "$(DESTDIR)$(LUADIR)/gosched.so" "$(DESTDIR)$(GDBDIR)$(LIBDIR)/$(SONAME)".*-gdb.py
 	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" = 0 ]; then ldconfig; fi
 
 setup: ## install what building, running, testing and benchmarking need, all at once

@@ -557,6 +557,11 @@ fn what_is_installed_can_be_uninstalled() {
     ] {
         assert!(dir.join("a prefix").join(file).exists(), "{file}");
     }
+    // Where gdb looks for the script of the file that the links lead to.
+    let library = fs::canonicalize(dir.join("a prefix/lib/libgosched.so")).unwrap();
+    let name = library.file_name().unwrap().to_str().unwrap();
+    let scripts = dir.join("a prefix/share/gdb/auto-load/a prefix/lib");
+    assert!(scripts.join(format!("{name}-gdb.py")).exists(), "{name}");
     let mut cmd = Command::new("pkg-config");
     cmd.env("PKG_CONFIG_PATH", dir.join("a prefix/lib/pkgconfig"));
     let out = cmd.args(["--cflags", "--libs", "gosched"]).output().unwrap();

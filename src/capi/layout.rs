@@ -1,5 +1,5 @@
 //! What debuggers must know of the library's memory: `gs_debug_layout`, a table of facts that a
-//! debugger finds by the symbol's name, without debug information. A script for gdb reads the
+//! debugger finds by the symbol's name, without debug information. `lib/gosched-gdb.py` reads the
 //! table, in a live process and in a core file.
 //!
 //! The symbol is exported, but is no part of the C API. A fact has a name, and a debugger that
@@ -206,6 +206,27 @@ pub fn on_load() {
 }
 
 const _: () = assert!(size_of::<Vec<()>>() == size_of::<[usize; 3]>());
+
+// gdb's commands for goroutines, as text in the section from which gdb loads scripts: 4 is Python's
+// text, which begins with a line for the name. No memory at run time, and directives alone.
+core::arch::global_asm!(
+    ".pushsection .debug_gdb_scripts,\"MS\",@progbits,1",
+    ".byte 4",
+    ".ascii \"gosched-gdb.py\\n\"",
+    concat!(".incbin \"", env!("CARGO_MANIFEST_DIR"), "/lib/gosched-gdb.py\""),
+    ".byte 0",
+    ".popsection",
+);
+
+/// Without a NUL, which would end the text. The compiler looks at the file anew when it changes.
+const _: () = {
+    let script = include_bytes!("../../lib/gosched-gdb.py");
+    let mut at = 0;
+    while at < script.len() {
+        assert!(script[at] != 0);
+        at += 1;
+    }
+};
 
 #[cfg(test)]
 mod tests {
