@@ -3,6 +3,7 @@
     info goroutines       lists them
     goroutine 5 bt        runs a command of gdb in the context of one
     goroutine all bt      or of each
+    goroutine-gcore FILE  writes a core file that has their stacks
 
 This works for live processes and for core files, with gdb 13 or newer. It needs no debug information
 of the library, writes no register and no memory, and calls nothing in the program: it reads the
@@ -19,6 +20,8 @@ import gdb
 
 def load_gosched():
     """Defines the commands. All names are in here: the scripts that gdb loads share one module."""
+    import bisect
+    import os
     import re
     import struct
     import time
@@ -271,6 +274,14 @@ def load_gosched():
             """The registers of the goroutine, which is on no thread."""
             return {name: word(self.context + at) for name, at in self.facts.registers.items()}
 
+        def used(self):
+            """The lowest and highest address of the stack that are in use; of a running goroutine: of the stack."""
+            lo, hi = self.bounds
+            if self.context and not self.m:
+                sp = min(self.context, self.at_rest()["rsp"])
+                lo = sp if lo <= sp < hi else lo
+            return lo, hi
+
         @property
         def segments(self):
             """The pieces that the goroutine's frames are in, innermost first."""
@@ -405,8 +416,8 @@ def load_gosched():
         def __enter__(self):
             if not self.registers["rip"]:
                 raise Lost(
-                    "The core file lacks the goroutine's stack. gdb's gcore leaves out memory with guard pages: "
-                    "let the kernel write the core file, or start the program with GOSCHED_DEBUG=mprotect=1."
+                    "The core file lacks the goroutine's stack, as those of gdb's gcore do: use goroutine-gcore instead, or "
+                    "let the kernel write the core file."
                 )
             switched.show(self.registers)
             wanted = (self.registers["rsp"], self.registers["rip"])
@@ -574,6 +585,58 @@ def load_gosched():
                             raise
                         gdb.write("%s\n" % e)
 
+    class GoroutineCore(gdb.Command):
+        """Write a core file of the program, with the goroutines' stacks: for gcore, which leaves them out.
+
+    Usage: goroutine-gcore [FILE]
+
+    gdb's gcore gives a mapping up at the first page that it can't read, such as the guard page of a
+    goroutine's stack. This command calls gcore, and then adds the stacks to the file."""
+
+        def __init__(self):
+            super().__init__("goroutine-gcore", gdb.COMMAND_FILES, gdb.COMPLETE_FILENAME)
+
+        def invoke(self, argument, _tty):
+            self.dont_repeat()
+            facts = Facts()
+            file = argument.strip() or "core.%d" % gdb.selected_inferior().pid
+            gdb.execute("gcore " + file)
+            with Selection(), open(os.path.expanduser(file), "r+b") as core:
+                segments = loaded(core)
+                for g in facts.goroutines():
+                    if getattr(g, "bounds", (0, 0)) != (0, 0):
+                        add(core, segments, *g.used())
+
+    def loaded(core):
+        """The segments of a core file: address, size, and where in the file."""
+        header = struct.unpack("<16sHHIQQQIHHHHHH", core.read(64))
+        at, size, count = header[5], header[9], header[10]
+        if count == 0xFFFF:
+            # Too many for the field: the first section says how many.
+            core.seek(header[6] + 44)
+            count = struct.unpack("<I", core.read(4))[0]
+        found = []
+        for i in range(count):
+            core.seek(at + i * size)
+            kind, _, offset, address, _, stored = struct.unpack("<IIQQQQ", core.read(40))
+            if kind == 1 and stored:
+                found.append((address, stored, offset))
+        return sorted(found)
+
+    def add(core, segments, lo, hi):
+        """Copies memory of the program into the file, but for pages of zeros."""
+        first = max(bisect.bisect_right(segments, (lo, 1 << 64)) - 1, 0)
+        for address, size, offset in segments[first:]:
+            if address >= hi:
+                break
+            begin, end = max(lo, address), min(hi, address + size)
+            while begin < end:
+                part = read(begin, min(4096 - begin % 4096, end - begin))
+                if any(part):
+                    core.seek(offset + begin - address)
+                    core.write(part)
+                begin += len(part)
+
     def run(g, command):
         segments = g.segments
         if not segments:
@@ -656,6 +719,7 @@ def load_gosched():
     gdb.unwinder.register_unwinder(None, switched)
     InfoGoroutines()
     GoroutineCommand()
+    GoroutineCore()
 
 
 # The text may be loaded twice: from the library, and from a file.
