@@ -51,7 +51,7 @@ $(OUT)/gosched.names: lib/gosched.map
 
 $(OUT)/gosched.o: $(OUT)/libgosched_c.a $(OUT)/gosched.names lib/gosched.ld
 	$(LD) -r -T lib/gosched.ld --gc-sections --force-group-allocation $$(sed 's/^/-u /' $(OUT)/gosched.names) -o $@.all $<
-	$(OBJCOPY) -R .llvmbc -R .llvmcmd --keep-global-symbols=$(OUT)/gosched.names $@.all $@
+	$(OBJCOPY) -R .llvmbc -R .llvmcmd --keep-global-symbols=$(OUT)/gosched.names --keep-global-symbol=_.stapsdt.base $@.all $@
 	@rm -f $@.all
 
 $(OUT)/libgosched.so: $(OUT)/gosched.o

@@ -77,6 +77,11 @@
 //! - `address_of_preempt_word`, `address_of_cxa_get_globals`: Addresses from the global offset
 //!   table; the second is null if no object has the symbol.
 //!
+//! Debuggers and tools:
+//!
+//! - `SAVED`, `START`: The registers in a context at rest, and where a context of `prepare` begins.
+//! - `usdt!(semaphore, name, arguments)`: A `nop` that tools find by a note.
+//!
 //! Others: `prefetch`, `prefetch_to_write`, `prefetch_lines` (hints); `system_call` (leaves errno
 //! alone); `valgrind_register`, `valgrind_forget` (requests that do nothing without Valgrind).
 //!

@@ -1002,6 +1002,56 @@ pub fn address_of_cxa_get_globals() -> *mut c_void {
     at
 }
 
+// Probes for tools.
+
+/// A USDT probe: a `nop` with a note that tells tools the provider `gosched`, the probe's name, and
+/// in which registers the arguments are. The arguments are numbers or pointers of at most 8 bytes.
+///
+/// `$semaphore` is a static `AtomicU16`, which counts the tools that are attached to the probe. The
+/// form of the note is SystemTap's, version 3. It is written here because the probes share one
+/// semaphore; in the crate `probe` each has its own.
+macro_rules! usdt {
+    (@argument $arg:expr) => {
+        " -8@%{}"
+    };
+    ($semaphore:path, $name:literal, $first:expr $(, $arg:expr)*) => {
+        // SAFETY: the code is a `nop`; a tool that puts a trap in its place changes nothing.
+        unsafe {
+            core::arch::asm!(
+                "990: nop",
+                ".pushsection .note.stapsdt,\"\",@note",
+                ".balign 4",
+                ".4byte 992f - 991f, 994f - 993f, 3",
+                "991: .asciz \"stapsdt\"",
+                "992: .balign 4",
+                // Addresses: of the `nop`, of the mark below, of the semaphore.
+                "993: .8byte 990b, _.stapsdt.base, {semaphore}",
+                ".asciz \"gosched\"",
+                concat!(".asciz \"", $name, "\""),
+                concat!(".asciz \"-8@%{}", $($crate::arch::usdt!(@argument $arg),)* "\""),
+                "994: .balign 4",
+                ".popsection",
+                in(reg) ($first) as u64,
+                $(in(reg) ($arg) as u64,)*
+                semaphore = sym $semaphore,
+                options(nostack, preserves_flags),
+            );
+        }
+    };
+}
+pub(crate) use usdt;
+
+// The mark by which tools see by how much a library's addresses were moved after it was linked. Weak,
+// and global in libgosched.a, because a program has one mark for all its probes.
+global_asm!(
+    ".pushsection .stapsdt.base,\"aR\",@progbits",
+    ".weak _.stapsdt.base",
+    ".hidden _.stapsdt.base",
+    "_.stapsdt.base: .space 1",
+    ".size _.stapsdt.base, 1",
+    ".popsection",
+);
+
 // Prefetches, system calls, Valgrind.
 
 /// The processor's counter of ticks. All CPUs count alike, at a constant rate, on processors of

@@ -7,6 +7,7 @@ mod batch;
 mod clock;
 pub mod format;
 mod model;
+pub mod probes;
 mod registry;
 mod session;
 mod shapes;
@@ -15,7 +16,7 @@ mod strings;
 mod tables;
 
 pub use model::{GoRef, GoState, GoWord, Leaves, Stream, proc_was_taken};
-pub use registry::{is_on, outside, retire, stream_for};
+pub use registry::{is_on, outside, records, retire, stream_for};
 pub use session::{
     Listed, Points, flight_file, flight_start, flight_stop, flight_write, flight_write_at_end,
     forked, on_load, threads, trace_for, trace_start, trace_stop,

@@ -4,15 +4,45 @@ use super::clock;
 use super::model::{self, GoWord, Stream};
 use crate::os::heap;
 use crate::os::locked::Locked;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicU8, Ordering};
 
-/// Whether events are traced. Hot paths don't read this: see README.md, "Off".
-static IS_ON: AtomicBool = AtomicBool::new(false);
+/// Who wants to know what the scheduler does: [`RECORDED`], [`PROBED`]. Hot paths don't read this:
+/// see README.md, "Off".
+static IS_ON: AtomicU8 = AtomicU8::new(0);
 
-/// Whether events are traced.
+/// A bit of [`IS_ON`]: events are recorded.
+const RECORDED: u8 = 1;
+/// A bit of [`IS_ON`]: a tool is attached to a probe.
+const PROBED: u8 = 2;
+
+/// Whether events are traced: recorded, or shown to a tool.
 #[inline(always)]
 pub fn is_on() -> bool {
-    IS_ON.load(Ordering::Relaxed)
+    IS_ON.load(Ordering::Relaxed) != 0
+}
+
+/// Whether events are recorded.
+#[inline]
+pub fn records() -> bool {
+    IS_ON.load(Ordering::Relaxed) & RECORDED != 0
+}
+
+/// Whether a tool is attached to a probe.
+#[inline]
+pub fn has_probes() -> bool {
+    IS_ON.load(Ordering::Relaxed) & PROBED != 0
+}
+
+/// Changes [`has_probes`]. The world is stopped, so each M sees the change when it gets its P anew.
+pub fn set_probes(on: bool) {
+    set(PROBED, on);
+}
+
+fn set(bit: u8, on: bool) {
+    match on {
+        true => IS_ON.fetch_or(bit, Ordering::SeqCst),
+        false => IS_ON.fetch_and(!bit, Ordering::SeqCst),
+    };
 }
 
 /// The streams; none is ever freed, because other threads may hold a pointer.
@@ -90,7 +120,7 @@ pub fn cut(generation: u32, first: u32) -> u64 {
             }
             all().for_each(|stream| stream.begin_generation(generation, first, now));
         }
-        IS_ON.store(generation != 0, Ordering::SeqCst);
+        set(RECORDED, generation != 0);
         // SAFETY: locked above.
         all().for_each(|stream| unsafe { stream.unlock() });
         (streams.generation, streams.first) = (generation, first);
@@ -103,7 +133,7 @@ pub fn cut(generation: u32, first: u32) -> u64 {
 /// # Safety
 /// The caller is the child's only thread.
 pub unsafe fn forked() {
-    IS_ON.store(false, Ordering::Relaxed);
+    IS_ON.store(0, Ordering::Relaxed);
     // SAFETY: no other thread is there. The lists may be half changed, and are replaced without a
     // look at them; no M of the child has a stream.
     unsafe {

@@ -6,7 +6,7 @@ use super::clock::{self, Moment};
 use super::format::{self, NO_THREAD, event, push_batch_header, push_number};
 use super::model::{GoRef, GoState, Stream};
 use super::tables::Tables;
-use super::{LOST, registry, stacks, strings};
+use super::{LOST, probes, registry, stacks, strings};
 use crate::backtrace::unwind;
 use crate::os::locked::Locked;
 use crate::os::spin::LongLock;
@@ -44,6 +44,14 @@ static POINTS: Locked<Option<&'static Points>> = Locked::new(None);
 /// For the scheduler, once, before the first session.
 pub fn on_load(points: &'static Points) {
     POINTS.with(|place| *place = Some(points));
+}
+
+/// Stops the world, if there is a runtime, calls the function, and starts the world.
+pub fn with_world_stopped(f: &mut dyn FnMut()) {
+    match POINTS.with(|points| *points) {
+        Some(points) => (points.with_world_stopped)(f),
+        None => f(),
+    }
 }
 
 /// A generation ends at the latest after this time, in ns, as in Go.
@@ -233,6 +241,7 @@ pub unsafe fn forked() {
     // SAFETY: as the caller says; the values are replaced without a look at them.
     unsafe {
         registry::forked();
+        probes::forked();
         batch::forked();
         stacks::forked();
         strings::forked();

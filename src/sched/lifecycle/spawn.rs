@@ -164,9 +164,7 @@ pub fn spawn_with(f: GoFn, arg: *mut c_void, pc: usize, options: &Options) -> Re
         Some(p) => count(&p.created, 1),
         None => drop(rt.created_without_p.fetch_add(1, Ordering::Relaxed)),
     }
-    if trace::is_on()
-        && let Some(m) = m
-    {
+    if trace::is_on() {
         traced::creates(m, g);
     }
     submit(rt, m, g, options, node);

@@ -9,6 +9,7 @@ pub mod owner;
 pub mod park;
 pub mod post;
 pub mod preempted;
+pub mod probes;
 pub mod ready;
 pub mod requests;
 pub mod stacks;

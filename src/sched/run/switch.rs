@@ -6,7 +6,7 @@
 
 use super::bound::may_run;
 use super::order::next_direct;
-use super::{stacks, traced};
+use super::{probes, stacks, traced};
 use crate::arch::{self, Place, sanitizer};
 use crate::sched::ext::exceptions;
 use crate::sched::types::g::{GRef, Status, flags};
@@ -347,8 +347,12 @@ pub fn assign(p: PRef, g: GRef) {
 #[cold]
 #[inline(never)]
 pub fn moved(p: PRef, g: GRef) {
+    let is_on = trace::is_on();
+    if is_on {
+        probes::migrate(p, g);
+    }
     g.last_p.set(p.id);
-    if trace::is_on() {
+    if is_on {
         traced::runs(p, g);
     }
     // The stack of an attached thread stays where it is.

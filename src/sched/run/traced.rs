@@ -2,6 +2,7 @@
 //! event belongs to which change, and why nothing here costs anything while there is no trace.
 
 use super::order::{self, next_direct};
+use super::probes;
 use crate::arch::Registers;
 use crate::sched::types::g::{GRef, Status, flags};
 use crate::sched::types::m::{self, MRef, TRACED};
@@ -72,6 +73,7 @@ pub fn follow(m: MRef, p: PRef) {
 fn change(m: MRef, p: PRef) {
     let is_on = trace::is_on();
     m.set_traced(is_on);
+    m.shown.set(core::ptr::null());
     // `P::stop_measuring` resets this after the trace.
     p.is_careful.set(p.is_careful.get() || is_on);
     p.spawns_carefully.set(p.migrates || is_on);
@@ -99,10 +101,12 @@ pub fn successor(m: MRef) -> Option<Task> {
         // The goroutine leaves, and the next one runs: one operation.
         TaskKind::Goroutine(next) if next.flags.get() & flags::SPECIAL == 0 => {
             leaves_for(m, m.g(), Some(next));
+            probes::run(m, m.p(), next);
         }
         // Whether this M runs the goroutine is not decided yet. If it does, that counts as a move.
         TaskKind::Goroutine(next) => {
             leaves(m, m.g());
+            probes::migrate(m.p(), next);
             next.last_p.set(NO_P);
         }
         TaskKind::Newborn(_) => leaves(m, m.g()),
@@ -123,8 +127,9 @@ pub fn leaves(m: MRef, g: GRef) {
 /// [`leaves`] for an M that runs `next` then.
 #[inline(always)]
 fn leaves_for(m: MRef, g: GRef, next: Option<GRef>) {
-    let Some(stream) = m.stream() else { return };
     let p = (!m.p.get().is_null()).then(|| m.p());
+    show_leaving(m, p, g);
+    let Some(stream) = stream_of(m) else { return };
     let how = match g.status() {
         _ if g.has(flags::ENDS) => Leaves::Ends,
         Status::Waiting => Leaves::Blocks(reason(g.why.get())),
@@ -162,7 +167,8 @@ fn log_queue(stream: &Stream, p: PRef) {
 #[cold]
 #[inline(never)]
 pub fn steals(m: MRef, how: u32, from: usize) {
-    if let Some(stream) = m.stream() {
+    probes::steal(m.p(), from);
+    if let Some(stream) = stream_of(m) {
         stream.logs_next(how, trace::string_id(format!("node {from}").as_bytes()));
     }
 }
@@ -174,7 +180,7 @@ static SHOWS_STOP: AtomicBool = AtomicBool::new(false);
 #[cold]
 #[inline(never)]
 pub fn world_stops(m: MRef) {
-    if let Some(stream) = m.stream() {
+    if let Some(stream) = stream_of(m) {
         let stack = u64::from(stack_of(m, stream));
         let shows = stream.notes(event::STW_BEGIN, [string::STOP_THE_WORLD.into(), stack]);
         SHOWS_STOP.store(shows, Ordering::Relaxed);
@@ -185,11 +191,29 @@ pub fn world_stops(m: MRef) {
 #[cold]
 #[inline(never)]
 pub fn world_starts(m: MRef) {
-    if let Some(stream) = m.stream()
+    if let Some(stream) = stream_of(m)
         && SHOWS_STOP.swap(false, Ordering::Relaxed)
     {
         stream.notes(event::STW_END, []);
     }
+}
+
+/// [`leaves`], for the probes.
+fn show_leaving(m: MRef, p: Option<PRef>, g: GRef) {
+    match g.status() {
+        _ if g.has(flags::ENDS) => probes::end(m, p, g),
+        Status::Waiting => probes::park(m, p, g, g.why.get().reason()),
+        Status::Syscall => probes::syscall_begin(p, g),
+        _ if g.has(flags::INTERRUPTED) || p.is_some_and(order::is_asked) => {
+            probes::preempt(m, p, g);
+        }
+        _ => probes::yields(m, p, g),
+    }
+}
+
+/// The M's stream, if events are recorded.
+fn stream_of(m: MRef) -> Option<&'static Stream> {
+    if trace::records() { m.stream() } else { None }
 }
 
 /// The id of the stack of the M's goroutine, which calls this, or whose thread is in the handler of
@@ -218,7 +242,9 @@ fn stack_of(m: MRef, stream: &Stream) -> u32 {
 #[cold]
 #[inline(never)]
 pub fn runs(p: PRef, g: GRef) {
-    if let Some(stream) = m::current().and_then(|m| m.stream()) {
+    let Some(m) = m::current() else { return };
+    probes::run(m, p, g);
+    if let Some(stream) = stream_of(m) {
         stream.runs(p.id, go(&g));
     }
 }
@@ -228,7 +254,7 @@ pub fn goes_on_with(lender: MRef, p: PRef) {
     // SAFETY: null or a descriptor, which stays mapped.
     let g = unsafe { GRef::from_nullable(lender.curg.seen()) };
     trace::proc_was_taken(p.id);
-    if let (Some(g), Some(stream)) = (g, lender.stream()) {
+    if let (Some(g), Some(stream)) = (g, stream_of(lender)) {
         stream.runs(p.id, go(&g));
     }
 }
@@ -237,15 +263,23 @@ pub fn goes_on_with(lender: MRef, p: PRef) {
 #[cold]
 #[inline(never)]
 pub fn readies(g: GRef) {
-    let own = m::current().and_then(|m| m.stream());
+    let m = m::current();
+    probes::ready(m, g);
+    if !trace::records() {
+        return;
+    }
+    let own = m.and_then(|m| m.stream());
     own.unwrap_or(trace::outside()).readies(go(&g), 0);
 }
 
-/// The M's goroutine has spawned this goroutine, which no queue has yet.
+/// The M's goroutine, or a thread that has no P, has spawned this goroutine, which no queue has yet.
 #[cold]
 #[inline(never)]
-pub fn creates(m: MRef, g: GRef) {
-    if let Some(stream) = m.stream() {
+pub fn creates(m: Option<MRef>, g: GRef) {
+    probes::spawn(m, g);
+    if let Some(m) = m
+        && let Some(stream) = stream_of(m)
+    {
         let has_goroutine = !m.curg.get().is_null();
         let stack = if has_goroutine { stack_of(m, stream) } else { 0 };
         stream.creates(go(&g), stack);
@@ -256,7 +290,8 @@ pub fn creates(m: MRef, g: GRef) {
 #[cold]
 #[inline(never)]
 pub fn begins_call(m: MRef, g: GRef) {
-    if let Some(stream) = m.stream() {
+    probes::syscall_begin((!m.p.get().is_null()).then(|| m.p()), g);
+    if let Some(stream) = stream_of(m) {
         stream.begins_call(m.p().id, go(&g), stack_of(m, stream));
     }
 }
@@ -265,7 +300,8 @@ pub fn begins_call(m: MRef, g: GRef) {
 #[cold]
 #[inline(never)]
 pub fn loses_g(m: MRef, g: GRef) {
-    if let Some(stream) = m.stream() {
+    m.shown.set(core::ptr::null());
+    if let Some(stream) = stream_of(m) {
         stream.loses_go(go(&g));
     }
 }
@@ -274,7 +310,7 @@ pub fn loses_g(m: MRef, g: GRef) {
 #[cold]
 #[inline(never)]
 pub fn gives_up_p(m: MRef) {
-    if let Some(stream) = m.stream() {
+    if let Some(stream) = stream_of(m) {
         stream.gives_up_proc();
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::os::{thread, time};
 use crate::sched::prim::clock;
-use crate::sched::run::{owner, preempted, ready, requests, switch, traced};
+use crate::sched::run::{owner, preempted, probes, ready, requests, switch, traced};
 use crate::sched::types::g::{GRef, Status};
 use crate::sched::types::hold::Hold;
 use crate::sched::types::m::{self, MRef};
@@ -66,6 +66,9 @@ fn learn_kept(g: GRef, old: PRef) {
     if trace::is_on() {
         traced::runs(old, g);
     }
+    if trace::is_on() && calls & IS_TRACED != 0 {
+        probes::syscall_end(Some(old), g);
+    }
     if calls & !IS_TRACED != 0 {
         learn(g, true);
     }
@@ -82,11 +85,15 @@ pub fn take_back(m: MRef, old: PRef) -> bool {
 #[inline(never)]
 fn take_another_and_learn(m: MRef, g: GRef, old: PRef) -> bool {
     m.ask_for_usual_turns();
-    g.long_calls.set(g.long_calls.get() & !IS_TRACED);
+    let calls = g.long_calls.get();
+    g.long_calls.set(calls & !IS_TRACED);
     if !m.has_lost_p_before.replace(false) {
         learn(g, false);
     }
     let has_p = take_another(m, old);
+    if trace::is_on() && calls & IS_TRACED != 0 {
+        probes::syscall_end(has_p.then(|| m.p()), g);
+    }
     if has_p && trace::is_on() {
         traced::runs(m.p(), g);
     }

@@ -10,11 +10,12 @@ use crate::arch::{FpControl, Place};
 use crate::cxx::Saved;
 use crate::sched::prim::clock;
 use crate::sched::run::switch::{self, Away, Left};
-use crate::sched::run::{start, traced};
+use crate::sched::run::{probes, start, traced};
 use crate::sched::types::g::{GRef, Status};
 use crate::sched::types::m::{self, Blocking, BlockingCall, MRef};
 use crate::sched::types::runtime::rt;
 use crate::sched::types::task::Task;
+use crate::trace;
 use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::Ordering;
@@ -169,6 +170,9 @@ pub fn run_on_g0(m: MRef, g: GRef) -> Option<GRef> {
     m.blocking.set(ptr::null_mut());
     m.curg.set(ptr::null());
     let has_p = take_again(m, g);
+    if trace::is_on() {
+        probes::syscall_end(has_p.then(|| m.p()), g);
+    }
     // `go_on` refuses an M that has hooks or is to get other hooks, so the goroutine needs nothing of
     // what g0 does before a switch.
     if !has_p && call.to_user && back_from_call::go_on(m, g) {

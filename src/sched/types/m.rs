@@ -166,6 +166,8 @@ pub struct M {
     pub switches: AtomicU64,
     /// The M's events, or null: none yet.
     pub trace: AtomicPtr<trace::Stream>,
+    /// The goroutine that the probe `run` has shown last, if the goroutine has not left the M since.
+    pub shown: Cell<*const G>,
 }
 
 /// A bit of [`M::by_g0`]: the M has hooks.
@@ -240,6 +242,7 @@ impl M {
             thread: Cell::new(None),
             switches: AtomicU64::new(0),
             trace: AtomicPtr::new(ptr::null_mut()),
+            shown: Cell::new(ptr::null()),
         }
     }
 

@@ -29,6 +29,7 @@ use crate::sched::types::node::Node;
 use crate::sched::types::p::{PRef, PStatus};
 use crate::sched::types::runtime::{Runtime, rt};
 use crate::sched::wait::{netpoll, timers};
+use crate::trace::probes;
 use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::{Ordering, fence};
@@ -209,6 +210,7 @@ impl Sysmon {
             rt.inspector.start_if_needed(rt);
             rt.template.start_if_needed(rt);
             rt.template.reap(rt);
+            probes::look();
             self.trimmer.trim_if_due(rt, now);
         }
         self.note_idle(rt, now);
