@@ -680,7 +680,7 @@ fn exported() -> Vec<(String, bool)> {
             continue;
         }
         let index = versions.version_index(endian, symbol.index());
-        let version = versions.version(index.index()).unwrap();
+        let version = versions.version(index).unwrap();
         let has_version = version.is_some_and(|v| !index.is_hidden() && v.name() == b"GOSCHED_1");
         all.push((symbol.name().unwrap().to_string(), has_version));
     }
@@ -766,13 +766,12 @@ fn the_library_has_its_soname_and_stays_when_closed() {
     let endian = file.endian();
     let (entries, strings) = file.elf_section_table().dynamic(endian, &*bytes).unwrap().unwrap();
     let strings = file.elf_section_table().strings(endian, &*bytes, strings).unwrap();
-    let value = |tag: object::elf::DynamicTag| {
-        entries.iter().find(|e| e.d_tag.get(endian) == tag).map(|e| e.d_val.get(endian))
-    };
+    let value =
+        |tag: i64| entries.iter().find(|e| e.d_tag.get(endian) == tag).map(|e| e.d_val.get(endian));
     let soname = value(object::elf::DT_SONAME).expect("it has no soname");
     assert_eq!(strings.get(soname as u32), Ok(&b"libgosched.so.1"[..]));
     let flags = value(object::elf::DT_FLAGS_1).unwrap_or(0);
-    assert!(flags & object::elf::DF_1_NODELETE.0 != 0, "not linked with -z nodelete");
+    assert!(flags & u64::from(object::elf::DF_1_NODELETE) != 0, "not linked with -z nodelete");
 }
 
 // ---- Finding the library ----
