@@ -543,8 +543,22 @@ static void list(void)
     printf("\n");
 }
 
+/* CHAOS_TRACE: a file for a trace of all rounds. */
+static bool begin_trace(void)
+{
+    const char *path = getenv("CHAOS_TRACE");
+    int e, fd = path ? open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666) : -1;
+    if (!path)
+        return false;
+    e = fd < 0 ? -errno : gs_trace_start(fd);
+    if (e != 0)
+        WRONG("no trace in %s: %s", path, gs_strerror(e));
+    return true;
+}
+
 int main(int argc, char **argv)
 {
+    bool is_traced;
     struct rlimit none = {0, 0};
     struct sigaction crash = {.sa_handler = on_crash, .sa_flags = SA_NODEFER | SA_ONSTACK};
     static struct actor dice; /* no actor: the rounds' random numbers */
@@ -576,6 +590,7 @@ int main(int argc, char **argv)
     pthread_create(&t, NULL, watch, NULL);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     dice.rng = seed;
+    is_traced = begin_trace();
     host_start();
     length = getenv("CHAOS_ROUND") ? (int64_t)(atof(getenv("CHAOS_ROUND")) * 1e9) : 2 * SEC;
     while (clock_now() < deadline) {
@@ -583,6 +598,8 @@ int main(int argc, char **argv)
         one_round(&dice, left < length ? left : length);
     }
     host_stop();
+    if (is_traced && gs_trace_stop() != 0)
+        WRONG("the trace has failed");
     printf("ok chaos: seed %llu, %d rounds, %ld operations\n", (unsigned long long)seed, atomic_load(&round_number),
            atomic_load(&steps));
     return 0;
