@@ -59,7 +59,9 @@ pub fn changes() -> Changes {
 /// glibc's `_dl_find_object` (2.35): finds the object of an address without a lock, in signal
 /// handlers too.
 #[derive(Clone, Copy)]
-pub struct Finder(unsafe extern "C" fn(*mut c_void, *mut Found) -> c_int);
+pub struct Finder(FindObject);
+
+type FindObject = unsafe extern "C" fn(*mut c_void, *mut Found) -> c_int;
 
 /// `struct dl_find_object`.
 #[repr(C)]
@@ -77,7 +79,7 @@ impl Finder {
     pub fn new() -> Option<Finder> {
         let f = super::symbol(c"_dl_find_object");
         // SAFETY: the function of this name has this type.
-        (!f.is_null()).then(|| Finder(unsafe { mem::transmute::<*mut c_void, _>(f) }))
+        (!f.is_null()).then(|| Finder(unsafe { mem::transmute::<*mut c_void, FindObject>(f) }))
     }
 
     /// The address of the object's `.eh_frame_hdr`; 0: no object is at `pc`, or it has none.

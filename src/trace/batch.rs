@@ -4,7 +4,6 @@ use super::format::{MOST_DATA, MOST_NUMBER, put_number};
 use crate::os::heap;
 use crate::os::locked::Locked;
 use core::mem::MaybeUninit;
-use core::sync::atomic::{AtomicUsize, Ordering};
 
 /// Bytes of a batch that are not data: what [`Batch`] keeps besides.
 const HEAD: usize = 64;
@@ -60,14 +59,6 @@ struct Pool {
 
 static POOL: Locked<Pool> = Locked::new(Pool { free: Vec::new(), full: Vec::new() });
 
-/// The bytes of all batches that exist.
-static BYTES: AtomicUsize = AtomicUsize::new(0);
-
-/// The bytes of all batches that exist: in streams, full, free or kept.
-pub fn bytes() -> usize {
-    BYTES.load(Ordering::Relaxed)
-}
-
 /// Takes or makes an empty batch. `None`: there is no memory.
 pub fn take(generation: u32, thread: u64, time: u64) -> Option<Box<Batch>> {
     let batch = POOL.with(|pool| pool.free.pop()).or_else(make);
@@ -79,7 +70,6 @@ pub fn take(generation: u32, thread: u64, time: u64) -> Option<Box<Batch>> {
 
 fn make() -> Option<Box<Batch>> {
     let batch = heap::boxed_uninit::<Batch>()?;
-    BYTES.fetch_add(size_of::<Batch>(), Ordering::Relaxed);
     // SAFETY: all bytes of the data may hold anything; `take` writes the other fields.
     Some(unsafe { batch.assume_init() })
 }
@@ -115,18 +105,13 @@ pub fn free(batch: Box<Batch>) {
         pool.free.push(batch);
         None
     });
-    surplus.into_iter().for_each(drop_batch);
-}
-
-fn drop_batch(batch: Box<Batch>) {
-    BYTES.fetch_sub(size_of::<Batch>(), Ordering::Relaxed);
-    drop(batch);
+    drop(surplus);
 }
 
 /// Frees the memory of the batches that wait for streams, after the end of a session.
 pub fn drop_free() {
     let free = POOL.with(|pool| core::mem::take(&mut pool.free));
-    free.into_iter().for_each(drop_batch);
+    drop(free);
 }
 
 /// In the child of a fork: forgets the batches, which another thread may have been moving.
@@ -139,5 +124,4 @@ pub unsafe fn forked() {
     POOL.with(|pool| {
         core::mem::forget(core::mem::replace(pool, Pool { free: Vec::new(), full: Vec::new() }));
     });
-    BYTES.store(0, Ordering::Relaxed);
 }

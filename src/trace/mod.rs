@@ -15,11 +15,11 @@ pub mod stacks;
 mod strings;
 mod tables;
 
-pub use model::{GoRef, GoState, GoWord, Leaves, Stream, proc_was_taken};
+pub use model::{GoRef, GoState, GoWord, Leaves, Stream, proc_was_taken, procs_are};
 pub use registry::{is_on, outside, records, retire, stream_for};
 pub use session::{
-    Listed, Points, flight_file, flight_start, flight_stop, flight_write, flight_write_at_end,
-    forked, on_load, threads, trace_for, trace_start, trace_stop,
+    List, Listed, Points, flight_file, flight_start, flight_stop, flight_write,
+    flight_write_at_end, forked, on_load, threads, trace_for, trace_start, trace_stop,
 };
 pub use strings::{fixed as string, id_of as string_id};
 

@@ -9,7 +9,7 @@ use super::{registry, stacks};
 use crate::os::spin::SpinLock;
 use core::cell::{Cell, UnsafeCell};
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 /// The largest number of P's.
 pub const PROCS: usize = 1024;
@@ -541,6 +541,14 @@ fn release_from_others(proc: u16, but: *const Stream) {
     }
 }
 
+/// The number of P's, which the next goroutine that starts tells the reader; 0: it has been told.
+static NEW_PROCS: AtomicUsize = AtomicUsize::new(0);
+
+/// The number of P's is this from now on.
+pub fn procs_are(procs: usize) {
+    NEW_PROCS.store(procs, Ordering::Relaxed);
+}
+
 /// Another thread has taken the P from its M, or from a call.
 pub fn proc_was_taken(proc: u16) {
     release_from_others(proc, ptr::null());
@@ -713,11 +721,23 @@ impl Held<'_> {
         if sequence <= FIRST_RUNS && go.label != 0 {
             self.put(event::GO_LABEL, [go.label.into()]);
         }
+        if NEW_PROCS.load(Ordering::Relaxed) != 0 {
+            self.tell_procs();
+        }
         if self.known.log.0 != 0 {
             let (key, value) = core::mem::take(&mut self.known.log);
             self.put(event::USER_LOG, [0, key.into(), value.into(), 0]);
         }
         true
+    }
+
+    /// Writes the number of P's, which has changed. The M runs a goroutine.
+    #[cold]
+    fn tell_procs(&mut self) {
+        let procs = NEW_PROCS.swap(0, Ordering::Relaxed);
+        if procs != 0 {
+            self.put(event::PROCS_CHANGE, [procs as u64, 0]);
+        }
     }
 
     /// Whether the M has the goroutine and the P, perhaps in a call, which ends then. If the M has

@@ -62,5 +62,5 @@ pub unsafe fn forked() {
     FOLLOWS.store(false, Ordering::Relaxed);
     // SAFETY: as the caller says; the value is replaced without a look at it.
     unsafe { THREAD.reset() };
-    THREAD.with(|place| core::mem::forget(place.take()));
+    THREAD.with(|place| *place = None);
 }

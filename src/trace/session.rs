@@ -4,7 +4,7 @@
 use super::batch::{self, Batch};
 use super::clock::{self, Moment};
 use super::format::{self, NO_THREAD, event, push_batch_header, push_number};
-use super::model::{GoRef, GoState, Stream};
+use super::model::{self, GoRef, GoState, Stream};
 use super::tables::Tables;
 use super::{LOST, probes, registry, stacks, strings};
 use crate::backtrace::unwind;
@@ -36,8 +36,13 @@ pub struct Points {
     /// is no runtime.
     pub with_world_stopped: fn(&mut dyn FnMut()),
     /// Calls the function for each goroutine.
-    pub list: fn(&mut dyn FnMut(Listed)),
+    pub list: fn(List),
+    /// The number of P's; 0: there is no runtime.
+    pub procs: fn() -> usize,
 }
+
+/// What is called for each goroutine.
+pub type List<'a> = &'a mut dyn FnMut(Listed);
 
 static POINTS: Locked<Option<&'static Points>> = Locked::new(None);
 
@@ -248,7 +253,7 @@ pub unsafe fn forked() {
         ASKING.reset();
         REQUEST.reset();
         THREAD.reset();
-        THREAD.with(|place| core::mem::forget(place.take()));
+        THREAD.with(|place| *place = None);
     }
     PENDING.store(0, Ordering::Relaxed);
     IS_THERE.store(false, Ordering::Relaxed);
@@ -394,6 +399,7 @@ impl Session {
             registry::cut(number, number);
             stacks::begin_generation(number);
             began = Moment::now();
+            model::procs_are((points.procs)());
             (points.list)(&mut |listed| match (listed.state, listed.stream) {
                 (GoState::Syscall, Some(stream)) => stream.has_in_call(listed.go),
                 _ => {

@@ -82,8 +82,8 @@ impl Shapes {
         let ways = &mut known.shapes[set..set + WAYS];
         if foreign.is_empty() {
             // SAFETY: as the caller says.
-            let is_that = |shape: &&Box<Shape>| unsafe { shape.is_that_of(&from, top) };
-            if let Some(shape) = ways.iter().flatten().find(is_that) {
+            let is_that = |shape: &&Shape| unsafe { shape.is_that_of(&from, top) };
+            if let Some(shape) = ways.iter().flatten().map(|shape| &**shape).find(is_that) {
                 return stacks::mark(shape.id);
             }
         }

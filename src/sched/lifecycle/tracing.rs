@@ -6,12 +6,12 @@ use crate::sched::run::traced;
 use crate::sched::take::call;
 use crate::sched::types::g::{GRef, Status};
 use crate::sched::types::runtime::{Guest, Visit, rt};
-use crate::trace::{self, GoState, Listed, Points};
+use crate::trace::{self, GoState, List, Listed, Points};
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::ffi::CString;
 use std::os::unix::ffi::OsStringExt;
 
-static POINTS: Points = Points { with_world_stopped, list };
+static POINTS: Points = Points { with_world_stopped, list, procs };
 
 /// Once, when the library is loaded.
 pub fn on_load() {
@@ -110,7 +110,11 @@ fn with_world_stopped(f: &mut dyn FnMut()) {
     }
 }
 
-fn list(f: &mut dyn FnMut(Listed)) {
+fn procs() -> usize {
+    Visit::begin().map_or(0, |rt| rt.procs())
+}
+
+fn list(f: List) {
     let Some(_runtime) = Visit::begin() else { return };
     let mut in_call = Vec::new();
     rt().for_each_m(|m| {

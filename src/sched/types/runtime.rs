@@ -27,6 +27,7 @@ use crate::sched::services::sysmon::state::Sysmon;
 use crate::sched::services::workers::Workers;
 use crate::sched::take::template::Template;
 use crate::stack::SizeClass;
+use crate::trace;
 use core::ffi::c_void;
 use core::ops::Deref;
 use core::sync::atomic::{
@@ -416,6 +417,9 @@ impl Runtime {
 
     /// Sets GOMAXPROCS, whose P's have been made.
     pub fn set_proc_count(&self, n: usize) {
+        if trace::is_on() {
+            trace::procs_are(n);
+        }
         self.procs.store(n, Ordering::Release);
         let first = self.p(0);
         let heir = first.of_node();
