@@ -540,10 +540,33 @@ typedef void (*gs_g_hook)(void *ctx, struct gs_g *g);
 typedef bool (*gs_switch_hook)(void *ctx, struct gs_g *from, struct gs_g *to);
 
 /**
+ * A frame of an interpreter: a function of its language that has called another, or waits.
+ */
+typedef struct gs_frame {
+    /**
+     * The function's name. NULL: not known.
+     */
+    const char *function;
+    /**
+     * The source file. NULL: not known.
+     */
+    const char *file;
+    /**
+     * The line in the file; 0: not known.
+     */
+    int line;
+} gs_frame;
+
+/**
+ * A hook for the frames of a goroutine.
+ */
+typedef size_t (*gs_frames_hook)(void *ctx, struct gs_g *g, struct gs_frame *frames, size_t room);
+
+/**
  * Functions that the library calls, each with ctx, for a runtime on top of it (an interpreter).
  * NULL: no call. Zero all bytes and set size.
  *
- * All hooks but goexit run on the thread's own stack, where gs_self() is NULL, with no lock of the
+ * All hooks but goexit and frames run on the thread's own stack, where gs_self() is NULL, with no lock of the
  * scheduler held. Hooks may change errno and the rounding modes: no goroutine sees that. Hooks
  * must not end the thread, throw, or leave by longjmp. g is valid until its dead hook has
  * returned; gs_data(g) is the embedder's word for g. Hooks are called for all goroutines in the
@@ -629,6 +652,19 @@ typedef struct gs_hooks {
      * Must be 0.
      */
     uint32_t reserved;
+    /**
+     * Writes the interpreter's frames of g, the innermost first, to frames, which has room for
+     * room of them, and returns how many it has written. For gs_dump and its kin and for traces,
+     * which show these frames before those of C.
+     *
+     * Either g has called the library and the hook runs on its stack, of which it may need 2 KiB;
+     * or g is stopped, and the hook runs on another thread or goroutine. Then g may have been
+     * stopped at any instruction, in the middle of the interpreter, of malloc, or with any lock
+     * held. So the hook only reads memory, and what it reads may be half changed: it must not take
+     * locks, allocate, block, or call this library, except gs_data(g). The strings must stay as
+     * they are until g goes on, or until the hook is called again: the library copies them before.
+     */
+    gs_frames_hook frames;
 } gs_hooks;
 
 /**
@@ -1955,18 +1991,49 @@ int gs_name(const struct gs_g *g, char *buf, size_t size);
 int gs_foreach_g(void (*visit)(const struct gs_g_info *info, void *ctx), void *ctx);
 
 /**
- * Writes a text about every goroutine to the file descriptor fd: its id, its state or what it
- * waits for and since when, its node, its name, and which goroutine spawned it, and where.
- * Goroutines that have not begun have no id ("-"). The text is for people, and its form may
- * change.
+ * Writes the state and the backtrace of every goroutine to the file descriptor fd, in the shape of
+ * Go's tracebacks: its id, its state or what it waits for and since when, its node, whether it has
+ * locked its thread, its name; its functions, the innermost first, with file, line and offset in
+ * the function; and the call that spawned it. Goroutines that have not begun have the id 0.
+ *
+ * Functions that are not exported, lines and inlined functions need debug information (gcc -g), in
+ * the object or under /usr/lib/debug. Of this library's own frames only the function that was
+ * called is shown; GOSCHED_DEBUG=allframes=1 shows all. Code without unwind tables (.eh_frame, as
+ * most compilers emit it) is followed by frame pointers, or ends the backtrace. The text is for
+ * people, and its form may change.
  *
  * The world is stopped while this information is copied, so gs_dump waits as gs_stop_the_world
- * does. The text is written after that, so fd may be a pipe that a goroutine reads. 0; a negative
- * errno value of write(2), -ENOMEM. Goroutines and plain threads, with the world stopped by the
- * caller or not; may switch goroutines; not from a signal handler. Go's traceback.
+ * does, and takes registers as gs_foreach_g does: goroutines that run, or block their thread
+ * without having announced it, have backtraces too. The text is made and written after that, so
+ * fd may be a pipe that a goroutine reads.
+ *
+ * 0; a negative errno value of write(2), -ENOMEM. Goroutines and plain threads, with the world
+ * stopped by the caller or not; may switch goroutines; not from a signal handler. Go's traceback.
  * Not async-signal-safe.
  */
 int gs_dump(int fd);
+
+/**
+ * Does what gs_dump does, for tools: writes one JSON object. Its field "goroutines" is an array of
+ * objects with id, name, state ("waiting", "running", "runnable", "syscall"), wait_reason,
+ * wait_ns, node, locked, creator (id, function, file, line, offset, module, pc; null: the library),
+ * frames (function, file, line, offset, module, pc, inlined) and cut (there are more frames). What
+ * is not known is null, or 0 for line and offset. Fields may be added.
+ *
+ * As gs_dump.
+ * Goroutines and plain threads; may switch; not async-signal-safe.
+ */
+int gs_dump_json(int fd);
+
+/**
+ * Does what gs_dump does, as a profile of pprof (profile.proto, not compressed): how many
+ * goroutines have each backtrace, with the labels state, reason and name. go tool pprof shows it.
+ * Go's goroutine profile.
+ *
+ * As gs_dump.
+ * Goroutines and plain threads; may switch; not async-signal-safe.
+ */
+int gs_dump_pprof(int fd);
 
 /**
  * Sets a deadlock handler: when all goroutines wait and nothing can wake any of them, a thread of

@@ -75,6 +75,7 @@ mod trace;
 /// program's first call would be too late: another thread may fork during that call.
 extern "C" fn on_load() {
     sched::lifecycle::init::on_load();
+    sched::inspect::on_load();
     io::on_load();
     observe::on_load();
     capi::layout::on_load();

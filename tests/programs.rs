@@ -189,6 +189,7 @@ const PROGRAMS: &[Program] = &[
     program("never_switch", "never_switch.c", flat),
     program("embed", "embed.c", matrix),
     program("backtrace", "backtrace.c", three),
+    program("dump", "dump.c", flat),
     program("signals", "signals.c", matrix),
     program("trace", "trace.c", widened),
     program("observe", "observe.c", matrix),
@@ -237,6 +238,32 @@ const VARIANTS: &[Program] = &[
         file: "cxx.cpp",
         options: &["-static-libstdc++", "-static-libgcc"],
         settings: matrix,
+    },
+    // Backtraces by CFI alone, where there are frame pointers too, and by symbols alone.
+    Program {
+        name: "dump_omit_frame_pointer",
+        file: "dump.c",
+        options: &["-fomit-frame-pointer"],
+        settings: flat,
+    },
+    Program {
+        name: "dump_frame_pointer",
+        file: "dump.c",
+        options: &["-fno-omit-frame-pointer"],
+        settings: flat,
+    },
+    Program {
+        name: "dump_no_debug_information",
+        file: "dump.c",
+        options: &["-g0", "-DWITHOUT_DEBUG_INFORMATION"],
+        settings: once,
+    },
+    Program { name: "asan_dump", file: "dump.c", options: ADDRESS_SANITIZER, settings: once },
+    Program {
+        name: "dump_static_library",
+        file: "dump.c",
+        options: &["-l:libgosched.a", "-lhwloc", "-lgcc_s"],
+        settings: once,
     },
     // The objects' fast paths are in the header or in the library.
     Program { name: "mutex_no_inline", file: "mutex.c", options: NO_INLINE, settings: flat },

@@ -23,8 +23,9 @@
 
 use super::unwind::Frame;
 use crate::arch;
-use crate::os::{mem, objects};
+use crate::os::{heap, mem, objects};
 use addr2line::Loader;
+use core::fmt::{self, Write};
 use core::ops::Range;
 use memmap2::Mmap;
 use object::{Object as _, ObjectSymbol as _, SymbolKind};
@@ -56,9 +57,56 @@ pub struct Symbol<'a> {
 }
 
 impl Symbol<'_> {
-    /// Whether the name includes the types of the parameters, as names of C++ functions do.
-    pub fn has_parameters(&self) -> bool {
-        self.function.contains('(')
+    /// Writes the two lines that Go's tracebacks have for a function.
+    pub fn write(&self, out: &mut dyn Write) -> fmt::Result {
+        match self.function {
+            "" => write!(out, "??()")?,
+            // Names of C++ functions include the types of the parameters.
+            name if name.contains('(') => write!(out, "{name}")?,
+            name if self.is_inlined => write!(out, "{name}(...)")?,
+            name => write!(out, "{name}()")?,
+        }
+        writeln!(out)?;
+        self.write_place(out)
+    }
+
+    /// Writes the second of these lines: where the function is.
+    fn write_place(&self, out: &mut dyn Write) -> fmt::Result {
+        match (self.function, self.file) {
+            ("", "") => return writeln!(out, "\t{}+{:#x}", self.module, self.offset),
+            (_, "") => write!(out, "\t{}", self.module)?,
+            (_, file) => write!(out, "\t{file}:{}", self.line)?,
+        }
+        match self.offset {
+            0 => writeln!(out),
+            offset => writeln!(out, " +{offset:#x}"),
+        }
+    }
+
+    /// Writes that this function has created a goroutine, in the goroutine `id` (0: in a thread). Go's
+    /// `printcreatedby1`.
+    pub fn write_creator(&self, id: u64, out: &mut dyn Write) -> fmt::Result {
+        let name = if self.function.is_empty() { "??" } else { self.function };
+        write!(out, "created by {name}")?;
+        if id != 0 {
+            write!(out, " in goroutine {id}")?;
+        }
+        writeln!(out)?;
+        self.write_place(out)
+    }
+
+    /// A description for a line of a report: `worker (prog.c:7)`, `worker+0x1d (prog)` or
+    /// `prog+0x1d`.
+    pub fn describe(&self) -> String {
+        let Symbol { pc, function, file, line, offset, module, .. } = *self;
+        match (function, file, module) {
+            ("", "", "") => format!("{pc:#x}"),
+            ("", "", module) => format!("{module}+{offset:#x}"),
+            ("", file, _) => format!("{file}:{line}"),
+            (name, "", module) if offset == 0 => format!("{name} ({module})"),
+            (name, "", module) => format!("{name}+{offset:#x} ({module})"),
+            (name, file, _) => format!("{name} ({file}:{line})"),
+        }
     }
 }
 
@@ -80,6 +128,9 @@ struct Answer {
     known: Vec<Known>,
 }
 
+/// What looking up names may need, in bytes, for a program of usual size.
+const NEEDS: usize = 32 << 20;
+
 /// Names of code addresses. Keeps what it has read: a dump of many goroutines asks for few
 /// addresses.
 ///
@@ -90,10 +141,18 @@ pub struct Symbols {
     /// The library's code; `None`: it is told by names.
     own: Option<Range<usize>>,
     answers: BTreeMap<(usize, bool), Answer>,
+    /// The library's functions that the calls before these return addresses call, and their names.
+    called: BTreeMap<usize, Option<String>>,
     shows_all: bool,
 }
 
 impl Symbols {
+    /// Whether there is memory for looking up names: the crates end the process if there is none.
+    pub fn have_memory() -> bool {
+        let mut probe = Vec::<u8>::new();
+        heap::reserve(&mut probe, NEEDS)
+    }
+
     /// Knows the objects that are loaded now. Takes the loader's lock, as
     /// [`refresh_modules`](super::unwind::refresh_modules) does. `shows_all`: the library's own
     /// frames are visible too.
@@ -103,7 +162,18 @@ impl Symbols {
             found.push(LoadedObject::new(&object));
             true
         });
-        Symbols { objects: found, own: arch::own_code(), answers: BTreeMap::new(), shows_all }
+        Symbols { objects: found, shows_all, ..Symbols::none() }
+    }
+
+    /// Knows no object, and so no name: every address is described by its number.
+    pub fn none() -> Symbols {
+        Symbols {
+            objects: Vec::new(),
+            own: arch::own_code(),
+            answers: BTreeMap::new(),
+            called: BTreeMap::new(),
+            shows_all: false,
+        }
     }
 
     /// Calls `f` with the function at an address, after those that are inlined there. `exact`: `pc`
@@ -143,24 +213,14 @@ impl Symbols {
         }
     }
 
-    /// A description of one address, for a line of a report: `worker at prog.c:7`, or `worker+0x1d
-    /// (prog)`, or `prog+0x1d`.
-    pub fn place(&mut self, pc: usize, exact: bool) -> String {
-        let mut text = String::new();
-        self.frames(pc, exact, &mut |s| {
-            if !text.is_empty() {
-                // The innermost function has the line.
-                return;
+    /// Calls `f` with the function that has called another, or the library, before a return address:
+    /// not with functions that are inlined there, as Go says who created a goroutine.
+    pub fn caller(&mut self, pc: usize, f: &mut dyn FnMut(&Symbol)) {
+        self.frames(pc, false, &mut |symbol| {
+            if !symbol.is_inlined {
+                f(symbol);
             }
-            text = match (s.function, s.file, s.module) {
-                ("", "", "") => format!("{:#x}", s.pc),
-                ("", "", module) => format!("{module}+{:#x}", s.offset),
-                ("", file, _) => format!("{file}:{}", s.line),
-                (name, "", module) => format!("{name}+{:#x} ({module})", s.offset),
-                (name, file, _) => format!("{name} at {file}:{}", s.line),
-            };
         });
-        text
     }
 
     /// Whether the frame's code is libgosched's.
@@ -178,26 +238,53 @@ impl Symbols {
     /// Calls `f` with the function of `gosched.h` whose outermost frame is `frame`, called before
     /// the return address `caller`.
     fn called_function(&mut self, frame: &Frame, caller: usize, f: &mut dyn FnMut(&Symbol)) {
-        let target = arch::called_from(caller, &mem::read_if_mapped);
-        let target = target.filter(|&pc| self.is_library(&Frame { pc, slot: 0 }));
-        // The library's own symbol at the target, if the call names it; else the frame's function.
-        let (pc, exact) = match target {
-            Some(target) => (target, true),
-            None => (frame.pc, frame.slot == 0),
+        if !self.called.contains_key(&caller) {
+            let target = arch::called_from(caller, &mem::read_if_mapped);
+            let target = target.filter(|&pc| self.is_library(&Frame { pc, slot: 0 }));
+            let name = target.and_then(|pc| Some(self.symbol(pc, true)?.0));
+            let name = name.filter(|name| !name.is_empty());
+            self.called.insert(caller, name);
+        }
+        // If the call doesn't name the function, the name is that of the frame's function.
+        let mut of_frame = (String::new(), 0);
+        let (function, offset) = match &self.called[&caller] {
+            Some(name) => (name.as_str(), 0),
+            None => {
+                if let Some(found) = self.symbol(frame.pc, frame.slot == 0) {
+                    of_frame = found;
+                }
+                (of_frame.0.as_str(), of_frame.1)
+            }
         };
-        self.look_up(pc, exact);
-        let answer = &self.answers[&(pc, exact)];
-        let Some(known) = answer.known.last() else { return };
+        let object = self.object_of(frame.pc, frame.slot == 0);
         f(&Symbol {
             pc: frame.pc,
-            function: &known.function,
-            file: &known.file,
-            line: known.line,
-            offset: if target.is_some() { 0 } else { known.offset },
-            module: answer.object.map_or("", |i| &self.objects[i].name),
+            function,
+            file: "",
+            line: 0,
+            offset,
+            module: object.map_or("", |i| &self.objects[i].name),
             is_library: true,
             is_inlined: false,
         });
+    }
+
+    /// The function at an address by its symbol alone, and how far it is from the function's begin,
+    /// or from the object's if there is no symbol. DWARF isn't asked: the library's own lines are
+    /// of no use to users, and many to read.
+    fn symbol(&mut self, pc: usize, exact: bool) -> Option<(String, usize)> {
+        let object = self.object_of(pc, exact)?;
+        let object = &mut self.objects[object];
+        let symbol = object.symbol(pc - usize::from(!exact));
+        let (name, start) = symbol.unwrap_or((String::new(), object.base));
+        Some((name, pc - start))
+    }
+
+    /// The index of the object that has the code.
+    fn object_of(&self, pc: usize, exact: bool) -> Option<usize> {
+        // A call may be the last instruction of its function.
+        let at = pc.wrapping_sub(usize::from(!exact));
+        self.objects.iter().position(|o| o.code.iter().any(|c| c.contains(&at)))
     }
 
     /// Makes the answer for an address, if there is none yet.
@@ -205,9 +292,8 @@ impl Symbols {
         if self.answers.contains_key(&(pc, exact)) {
             return;
         }
-        // A call may be the last instruction of its function.
         let at = pc.wrapping_sub(usize::from(!exact));
-        let object = self.objects.iter().position(|o| o.code.iter().any(|c| c.contains(&at)));
+        let object = self.object_of(pc, exact);
         let known = match object {
             Some(i) => self.objects[i].find(at, pc),
             None => vec![Known::nothing(pc)],
@@ -237,7 +323,12 @@ impl Known {
         if symbol.strip_prefix(&*self.function).is_some_and(is_copy) {
             return;
         }
-        let name = addr2line::demangle_auto(Cow::from(symbol), None);
+        // A C function named `m` would be taken for the C++ type `unsigned long`.
+        let is_mangled = symbol.starts_with("_Z") || symbol.starts_with("_R");
+        let name = match is_mangled {
+            true => addr2line::demangle_auto(Cow::from(symbol), None),
+            false => Cow::from(symbol),
+        };
         let end = name.find(" [clone .").unwrap_or(name.len());
         self.function = name[..end].to_string();
     }
@@ -282,11 +373,25 @@ impl LoadedObject {
         }
     }
 
+    fn file(&mut self) -> &ObjectFile {
+        self.file.get_or_insert_with(|| ObjectFile::open(&self.path, &self.build_id))
+    }
+
+    /// The name of the function at an address, and the address where it begins.
+    fn symbol(&mut self, at: usize) -> Option<(String, usize)> {
+        let base = self.base;
+        let file = self.file();
+        let symbol = file.symbol((at - base) as u64)?;
+        let mut known = Known::nothing(0);
+        known.rename(&file.name_of(symbol));
+        Some((known.function, base + symbol.address as usize))
+    }
+
     /// What is known of the code at `at`, which was looked up for `pc`.
     fn find(&mut self, at: usize, pc: usize) -> Vec<Known> {
-        let file = self.file.get_or_insert_with(|| ObjectFile::open(&self.path, &self.build_id));
-        let found = file.find((at - self.base) as u64, (pc - self.base) as u64);
-        if found.is_empty() { vec![Known::nothing(pc - self.base)] } else { found }
+        let (at, pc) = (at - self.base, pc - self.base);
+        let found = self.file().find(at as u64, pc as u64);
+        if found.is_empty() { vec![Known::nothing(pc)] } else { found }
     }
 }
 
@@ -320,8 +425,9 @@ struct TableEntry {
     address: u64,
     /// 0: not known.
     size: u64,
-    /// Where the name is in `ObjectFile::names`.
-    name: Range<usize>,
+    /// Where the name is: the index into `ObjectFile::maps`, the offset and the length.
+    map: usize,
+    name: (u32, u32),
 }
 
 /// What an object's file says of its code.
@@ -330,11 +436,12 @@ struct ObjectFile {
     dwarf: Option<Loader>,
     /// By address.
     symbols: Vec<TableEntry>,
-    names: String,
+    /// The files that the symbols are from.
+    maps: Vec<Mmap>,
 }
 
 impl ObjectFile {
-    /// What can be had: nothing, if the file is missing or is another than the one that was loaded.
+    /// What can be had: nothing, if the file is missing or is not the file that was loaded.
     fn open(path: &Path, build_id: &[u8]) -> ObjectFile {
         let mut file = ObjectFile::default();
         let Some(map) = map(path) else { return file };
@@ -346,38 +453,60 @@ impl ObjectFile {
         if !same(&object) {
             return file;
         }
-        file.add_symbols(&object);
+        file.add_symbols(&object, &map);
         if object.section_by_name(".debug_info").is_some() {
             file.dwarf = Loader::new(path).ok();
-        } else if let Some(path) = debug_file(build_id)
+        }
+        let has_dwarf = file.dwarf.is_some();
+        file.maps.push(map);
+        if !has_dwarf
+            && let Some(path) = debug_file(build_id)
             && let Some(map) = self::map(&path)
             && let Ok(object) = object::File::parse(&*map)
             && same(&object)
         {
-            file.add_symbols(&object);
+            file.add_symbols(&object, &map);
             // Distributions move what several debug files share into another one.
             let shared =
                 object.gnu_debugaltlink().ok().flatten().and_then(|(name, _)| {
                     Some(path.parent()?.join(core::str::from_utf8(name).ok()?))
                 });
             file.dwarf = Loader::new_with_sup(&path, shared).ok();
+            file.maps.push(map);
         }
         file.symbols.sort_by_key(|s| s.address);
         file
     }
 
-    fn add_symbols(&mut self, object: &object::File) {
+    /// Adds the symbols of a file that becomes the next of `maps`. Adds as many as there is memory
+    /// for.
+    fn add_symbols(&mut self, object: &object::File, map: &Mmap) {
         for symbol in object.symbols().chain(object.dynamic_symbols()) {
-            if symbol.kind() == SymbolKind::Text && symbol.is_definition() {
-                let begin = self.names.len();
-                self.names += &String::from_utf8_lossy(symbol.name_bytes().unwrap_or_default());
-                self.symbols.push(TableEntry {
-                    address: symbol.address(),
-                    size: symbol.size(),
-                    name: begin..self.names.len(),
-                });
+            if symbol.kind() != SymbolKind::Text || !symbol.is_definition() {
+                continue;
             }
+            let name = symbol.name_bytes().unwrap_or_default();
+            let offset = (name.as_ptr() as usize).wrapping_sub(map.as_ptr() as usize);
+            let (Ok(offset), Ok(len)) = (u32::try_from(offset), u32::try_from(name.len())) else {
+                continue;
+            };
+            if !heap::reserve(&mut self.symbols, 1) {
+                return;
+            }
+            self.symbols.push(TableEntry {
+                address: symbol.address(),
+                size: symbol.size(),
+                map: self.maps.len(),
+                name: (offset, len),
+            });
         }
+    }
+
+    /// The name of a symbol, as it is in the file.
+    fn name_of(&self, symbol: &TableEntry) -> Cow<'_, str> {
+        let (offset, len) = (symbol.name.0 as usize, symbol.name.1 as usize);
+        let name = self.maps.get(symbol.map).and_then(|map| map.get(offset..offset + len));
+        String::from_utf8_lossy(name.unwrap_or_default())
     }
 
     /// The symbol at an address of the file.
@@ -404,7 +533,7 @@ impl ObjectFile {
             function.is_inlined = false;
             function.offset = offset;
             if let Some(symbol) = symbol {
-                function.rename(&self.names[symbol.name.clone()]);
+                function.rename(&self.name_of(symbol));
             }
         }
         found
@@ -493,7 +622,9 @@ mod tests {
         });
         let (name, offset, is_library) = found.last().unwrap();
         assert!(name.ends_with("getpid") && *offset == 4 && !is_library, "{found:?}");
-        assert_eq!(symbols.place(8, true), "0x8");
+        let mut text = String::new();
+        symbols.frames(8, true, &mut |s| text = s.describe());
+        assert_eq!(text, "0x8");
     }
 
     #[test]
@@ -513,7 +644,7 @@ mod tests {
             known.function
         };
         assert_eq!(renamed("worker", "worker.constprop.0"), "worker");
-        assert_eq!(renamed("", "worker"), "worker");
+        assert_eq!(renamed("", "m"), "m");
         assert_eq!(renamed("worker", "_ZN4test6workerEi.cold"), "test::worker(int)");
         assert_eq!(
             renamed("run", "_ZN7gosched4arch3run17h0123456789abcdefE"),

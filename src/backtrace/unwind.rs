@@ -78,11 +78,12 @@ pub unsafe fn walk(from: Registers, stack: (usize, usize), f: &mut dyn FnMut(Fra
         return;
     }
     let (lo, hi) = (stack.0, stack.0 + stack.1);
-    if !(lo..hi).contains(&from.sp) {
+    // A stack pointer below the stack is that of an overflow.
+    if from.sp >= hi {
         return;
     }
     // A function at its end may have its last values below the stack pointer.
-    let lo = lo.max(from.sp - arch::RED_ZONE);
+    let lo = lo.max(from.sp.saturating_sub(arch::RED_ZONE));
     let mut walk = Walk { lo, hi, pc: FrameAddress::from_instruction_pointer(from.pc as u64) };
     match Reader::begin() {
         Some(reader) => by_cfi_on_own_stack(&mut walk, from, reader, f),
@@ -354,6 +355,7 @@ static REFRESHES: LongLock = LongLock::new();
 static NEEDS_REFRESH: AtomicBool = AtomicBool::new(false);
 
 /// Whether a walk came to code that is in no known module since the last [`refresh_modules`].
+#[allow(dead_code, reason = "for callers that walk often, and so refresh seldom")]
 pub fn needs_refresh() -> bool {
     NEEDS_REFRESH.load(Ordering::Relaxed)
 }
@@ -580,7 +582,8 @@ mod tests {
         refresh_modules();
         let from = Registers::here();
         assert_eq!(frames_from(from, (from.sp, 8)).len(), 1);
-        assert_eq!(frames_from(from, (from.sp + 8, 4096)).len(), 1);
+        assert_eq!(frames_from(from, (from.sp - 4096, 4096)).len(), 1);
+        assert_eq!(frames_from(from, (from.sp + (64 << 10), 8)).len(), 1);
         let wild = Registers { pc: 8, sp: from.sp, fp: usize::MAX - 7 };
         assert_eq!(frames_from(wild, (from.sp, 4096)).len(), 1);
     }

@@ -2,8 +2,8 @@
 
 use super::{EINVAL, gs_deadline, gs_g, sized};
 use crate::os::log;
-use crate::sched::inspect::dump;
 use crate::sched::inspect::embed::{self, GSnapshot};
+use crate::sched::inspect::{dump, json, pprof};
 use crate::sched::lifecycle::stopping;
 use crate::sched::run::requests;
 use crate::sched::services::deadlock;
@@ -245,19 +245,52 @@ pub unsafe extern "C" fn gs_foreach_g(
     0
 }
 
-/// Writes a text about every goroutine to the file descriptor fd: its id, its state or what it
-/// waits for and since when, its node, its name, and which goroutine spawned it, and where.
-/// Goroutines that have not begun have no id ("-"). The text is for people, and its form may
-/// change.
+/// Writes the state and the backtrace of every goroutine to the file descriptor fd, in the shape of
+/// Go's tracebacks: its id, its state or what it waits for and since when, its node, whether it has
+/// locked its thread, its name; its functions, the innermost first, with file, line and offset in
+/// the function; and the call that spawned it. Goroutines that have not begun have the id 0.
+///
+/// Functions that are not exported, lines and inlined functions need debug information (gcc -g), in
+/// the object or under /usr/lib/debug. Of this library's own frames only the function that was
+/// called is shown; GOSCHED_DEBUG=allframes=1 shows all. Code without unwind tables (.eh_frame, as
+/// most compilers emit it) is followed by frame pointers, or ends the backtrace. The text is for
+/// people, and its form may change.
 ///
 /// The world is stopped while this information is copied, so gs_dump waits as gs_stop_the_world
-/// does. The text is written after that, so fd may be a pipe that a goroutine reads. 0; a negative
-/// errno value of write(2), -ENOMEM. Goroutines and plain threads, with the world stopped by the
-/// caller or not; may switch goroutines; not from a signal handler. Go's traceback.
+/// does, and takes registers as gs_foreach_g does: goroutines that run, or block their thread
+/// without having announced it, have backtraces too. The text is made and written after that, so
+/// fd may be a pipe that a goroutine reads.
+///
+/// 0; a negative errno value of write(2), -ENOMEM. Goroutines and plain threads, with the world
+/// stopped by the caller or not; may switch goroutines; not from a signal handler. Go's traceback.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_dump(fd: c_int) -> c_int {
     let _entered = Entered::new();
     dump::dump(fd)
+}
+
+/// Does what gs_dump does, for tools: writes one JSON object. Its field "goroutines" is an array of
+/// objects with id, name, state ("waiting", "running", "runnable", "syscall"), wait_reason,
+/// wait_ns, node, locked, creator (id, function, file, line, offset, module, pc; null: the library),
+/// frames (function, file, line, offset, module, pc, inlined) and cut (there are more frames). What
+/// is not known is null, or 0 for line and offset. Fields may be added.
+///
+/// As gs_dump.
+#[unsafe(no_mangle)]
+pub extern "C" fn gs_dump_json(fd: c_int) -> c_int {
+    let _entered = Entered::new();
+    json::dump(fd)
+}
+
+/// Does what gs_dump does, as a profile of pprof (profile.proto, not compressed): how many
+/// goroutines have each backtrace, with the labels state, reason and name. go tool pprof shows it.
+/// Go's goroutine profile.
+///
+/// As gs_dump.
+#[unsafe(no_mangle)]
+pub extern "C" fn gs_dump_pprof(fd: c_int) -> c_int {
+    let _entered = Entered::new();
+    pprof::dump(fd)
 }
 
 /// Sets a deadlock handler: when all goroutines wait and nothing can wake any of them, a thread of

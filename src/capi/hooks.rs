@@ -3,10 +3,10 @@
 use super::sized::{self, Given, Grows};
 use super::{EINVAL, gs_g};
 use crate::os::log::HostArg;
-use crate::sched::ext::hooks::{self, HookOfG, HookOver, Hooks};
+use crate::sched::ext::hooks::{self, HookOfFrames, HookOfG, HookOver, Hooks, ScriptFrame};
 use crate::sched::take::boundary::Entered;
 use crate::sched::types::g::{G, GRef};
-use core::ffi::{c_int, c_void};
+use core::ffi::{c_char, c_int, c_void};
 use core::mem::offset_of;
 use core::ptr;
 use core::sync::atomic::Ordering;
@@ -19,10 +19,32 @@ pub type gs_g_hook = Option<unsafe extern "C" fn(ctx: *mut c_void, g: *mut gs_g)
 pub type gs_switch_hook =
     Option<unsafe extern "C" fn(ctx: *mut c_void, from: *mut gs_g, to: *mut gs_g) -> bool>;
 
+/// A frame of an interpreter: a function of its language that has called another, or waits.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct gs_frame {
+    /// The function's name. NULL: not known.
+    pub function: *const c_char,
+    /// The source file. NULL: not known.
+    pub file: *const c_char,
+    /// The line in the file; 0: not known.
+    pub line: c_int,
+}
+
+/// A hook for the frames of a goroutine.
+pub type gs_frames_hook = Option<
+    unsafe extern "C" fn(
+        ctx: *mut c_void,
+        g: *mut gs_g,
+        frames: *mut gs_frame,
+        room: usize,
+    ) -> usize,
+>;
+
 /// Functions that the library calls, each with ctx, for a runtime on top of it (an interpreter).
 /// NULL: no call. Zero all bytes and set size.
 ///
-/// All hooks but goexit run on the thread's own stack, where gs_self() is NULL, with no lock of the
+/// All hooks but goexit and frames run on the thread's own stack, where gs_self() is NULL, with no lock of the
 /// scheduler held. Hooks may change errno and the rounding modes: no goroutine sees that. Hooks
 /// must not end the thread, throw, or leave by longjmp. g is valid until its dead hook has
 /// returned; gs_data(g) is the embedder's word for g. Hooks are called for all goroutines in the
@@ -79,6 +101,17 @@ pub struct gs_hooks {
     pub tick_every: u32,
     /// Must be 0.
     pub reserved: u32,
+    /// Writes the interpreter's frames of g, the innermost first, to frames, which has room for
+    /// room of them, and returns how many it has written. For gs_dump and its kin and for traces,
+    /// which show these frames before those of C.
+    ///
+    /// Either g has called the library and the hook runs on its stack, of which it may need 2 KiB;
+    /// or g is stopped, and the hook runs on another thread or goroutine. Then g may have been
+    /// stopped at any instruction, in the middle of the interpreter, of malloc, or with any lock
+    /// held. So the hook only reads memory, and what it reads may be half changed: it must not take
+    /// locks, allocate, block, or call this library, except gs_data(g). The strings must stay as
+    /// they are until g goes on, or until the hook is called again: the library copies them before.
+    pub frames: gs_frames_hook,
 }
 
 /// Default of `tick_every`.
@@ -106,10 +139,12 @@ impl Given for gs_hooks {
         shutdown: None,
         tick_every: 0,
         reserved: 0,
+        frames: None,
     };
 }
 
 const _: () = assert!(offset_of!(gs_hooks, reserved) == 108);
+const _: () = assert!(size_of::<gs_frame>() == size_of::<ScriptFrame>());
 
 /// Sets the hooks of this process, which are copied, in place of the former hooks; NULL removes
 /// them. Call it before the runtime starts if possible: a thread that runs already changes to the
@@ -154,6 +189,8 @@ fn inner(h: &gs_hooks) -> Hooks {
         tick: h.tick,
         fork_child: h.fork_child,
         shutdown: h.shutdown,
+        // SAFETY: as for `of_g`; and a `gs_frame` is a `ScriptFrame`.
+        frames: unsafe { core::mem::transmute::<gs_frames_hook, HookOfFrames>(h.frames) },
         tick_every: if h.tick_every == 0 { TICK_EVERY } else { h.tick_every },
     }
 }

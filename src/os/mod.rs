@@ -21,9 +21,6 @@ pub mod spin;
 pub mod thread;
 pub mod time;
 
-use core::ffi::CStr;
-use core::mem::MaybeUninit;
-
 /// Writes `bytes` to a file descriptor, and gives up at an error. For reports: their failure can't
 /// be reported. Async-signal-safe.
 pub fn write_all(fd: i32, mut bytes: &[u8]) {
@@ -54,30 +51,6 @@ pub fn is_refused(errno: i32) -> bool {
 pub fn errno_location() -> *mut i32 {
     // SAFETY: no preconditions.
     unsafe { libc::__errno_location() }
-}
-
-/// A description of a code address, for a report: the function, if it is known, and the file with
-/// the offset in it.
-pub fn place_of(pc: usize) -> String {
-    let mut info = MaybeUninit::<libc::Dl_info>::zeroed();
-    // SAFETY: `info` is filled in if the call succeeds.
-    let info = unsafe {
-        if libc::dladdr(pc as *const _, info.as_mut_ptr()) == 0 {
-            return format!("{pc:#x}");
-        }
-        info.assume_init()
-    };
-    let text = |s: *const libc::c_char| match s.is_null() {
-        true => None,
-        // SAFETY: a name of a loaded object, which stays while the object is loaded.
-        false => Some(unsafe { CStr::from_ptr(s) }.to_string_lossy().into_owned()),
-    };
-    let file = text(info.dli_fname).unwrap_or_default();
-    let file = format!("{file}+{:#x}", pc - info.dli_fbase as usize);
-    match text(info.dli_sname) {
-        Some(name) => format!("{name}+{:#x} ({file})", pc - info.dli_saddr as usize),
-        None => file,
-    }
 }
 
 /// Puts the calling thread's errno back when dropped: this library doesn't set

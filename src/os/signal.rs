@@ -310,7 +310,7 @@ impl Host {
                     unsafe {
                         stack = stack_for(&action, context);
                         if stack != 0 {
-                            check_room(sig, stack);
+                            check_room(sig, stack, context);
                         }
                         let own = if action.flags & libc::SA_NODEFER == 0 { bit(sig) } else { 0 };
                         set_mask(interrupted_mask(context) | action.mask | own);
@@ -371,19 +371,19 @@ unsafe fn stack_for(action: &Action, context: *const c_void) -> usize {
 ///
 /// # Safety
 /// Nothing is in use below `stack`.
-unsafe fn check_room(sig: i32, stack: usize) {
+unsafe fn check_room(sig: i32, stack: usize, context: *const c_void) {
     let lowest = stack - FRAME;
     if sig == libc::SIGSEGV {
-        report(lowest);
+        report(lowest, context);
     }
     // SAFETY: nothing there is in use, as the caller says; if nothing is mapped there, the fault is
     // reported.
     unsafe { (lowest as *mut u8).write_volatile(0) };
 }
 
-/// Called with the address of every fault; returns if the fault isn't a stack overflow. Must be
+/// Called with the address of every fault, and the handler's context; returns if the fault isn't a stack overflow. Must be
 /// async-signal-safe.
-pub type FaultHook = fn(address: usize);
+pub type FaultHook = fn(address: usize, context: *const c_void);
 
 static HOOK: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
 static HOST_FAULTS: [Host; 2] = [Host::new(), Host::new()];
@@ -402,11 +402,11 @@ arch::signal_handler!(fault_entry, handle_fault);
 arch::signal_handler!(preempt_entry, handle_preempt);
 
 /// Calls the hook.
-fn report(address: usize) {
+fn report(address: usize, context: *const c_void) {
     let hook = HOOK.load(Ordering::Acquire);
     // SAFETY: only `on_fault` stores, and a FaultHook.
     let hook: FaultHook = unsafe { core::mem::transmute(hook) };
-    hook(address);
+    hook(address, context);
 }
 
 /// The handler of faults: calls the hook first, then the host's action.
@@ -419,7 +419,7 @@ extern "C" fn handle_fault(
     // SAFETY: the kernel filled `info` in; only a fault has an address.
     unsafe {
         if is_fault(info) {
-            report((*info).si_addr() as usize);
+            report((*info).si_addr() as usize, context);
         }
         HOST_FAULTS[usize::from(sig == SIGNALS[1])].deliver(sig, info, context, by_kernel);
     }
@@ -465,4 +465,28 @@ extern "C" fn handle_preempt(
             HOST_PREEMPT.deliver(sig, info, context, by_kernel);
         }
     }
+}
+
+static QUIT: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
+static HOST_QUIT: Host = Host::new();
+
+arch::signal_handler!(quit_entry, handle_quit);
+
+/// Calls the hook, which must be async-signal-safe, for each SIGQUIT, in place of the host's action.
+/// One caller at a time.
+pub fn on_quit(hook: fn()) {
+    QUIT.store(hook as *mut (), Ordering::Release);
+    HOST_QUIT.install(libc::SIGQUIT, quit_entry as *const () as usize);
+}
+
+/// Gives SIGQUIT back to the host.
+pub fn end_quit() {
+    HOST_QUIT.give_back(libc::SIGQUIT, quit_entry as *const () as usize);
+}
+
+extern "C" fn handle_quit(_: i32, _: *mut libc::siginfo_t, _: *mut c_void, _: bool) {
+    let hook = QUIT.load(Ordering::Acquire);
+    // SAFETY: only `on_quit` stores, and such a function.
+    let hook: fn() = unsafe { core::mem::transmute(hook) };
+    hook();
 }

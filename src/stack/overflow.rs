@@ -7,16 +7,15 @@ use std::io::Write;
 /// The longest report in bytes; longer reports are cut. A goroutine's name has no limit.
 const LONGEST: usize = 768;
 
-/// Reports which goroutine had a stack overflow and what to change, then ends the process.
-/// Async-signal-safe: it runs in the fault handler, on another stack, and formats into an array.
-pub fn report(id: u64, name: &[u8], stack: &Stack, spawned_at: usize, fault: usize) -> ! {
+/// Reports which goroutine had a stack overflow and what to change. Async-signal-safe: it runs in
+/// the fault handler, on another stack, and formats into an array.
+pub fn report(id: u64, name: &[u8], stack: &Stack, fault: usize) {
     let mut buffer = [0; LONGEST];
     let mut rest = &mut buffer[..];
     // Fails only if the report is too long, and then the buffer is full.
-    let _ = write(&mut rest, id, name, stack, spawned_at, fault);
+    let _ = write(&mut rest, id, name, stack, fault);
     let len = LONGEST - rest.len();
     os::write_all(2, &buffer[..len]);
-    os::abort()
 }
 
 fn write(
@@ -24,7 +23,6 @@ fn write(
     id: u64,
     name: &[u8],
     stack: &Stack,
-    spawned_at: usize,
     fault: usize,
 ) -> std::io::Result<()> {
     let (lo, hi) = (stack.lo(), stack.hi());
@@ -37,9 +35,9 @@ fn write(
     }
     write!(
         to,
-        " needs more than its stack of {} bytes (fault at {fault:#x}, stack {lo:#x} to {hi:#x}, spawned at \
-         {spawned_at:#x}).\nSpawn it with a larger gs_spawn_opts.stack_size, raise gs_config.stack_size (or \
-         GOSCHED_STACK_SIZE), or call the deep function by gs_blocking().\n",
+        " needs more than its stack of {} bytes (fault at {fault:#x}, stack {lo:#x} to {hi:#x}).\nSpawn it with a larger gs_spawn_opts.stack_size, raise gs_config.stack_size (or \
+         GOSCHED_STACK_SIZE), or call the deep function by gs_blocking().\n\n\
+         goroutine {id} [running]:\n",
         hi - lo
     )
 }

@@ -521,7 +521,12 @@ static void op_dump(struct actor *a)
         return;
     }
     MUST((null = open("/dev/null", O_WRONLY | O_CLOEXEC)) >= 0);
-    MUST_BE(gs_dump(null), 0);
+    if (one_in(a, 2)) {
+        MUST_BE(gs_dump(null), 0);
+    } else {
+        MUST_BE(gs_dump_json(null), 0);
+        MUST_BE(gs_dump_pprof(null), 0);
+    }
     MUST_BE(gs_stats_write(null), 0);
     MUST(close(null) == 0);
 }

@@ -507,3 +507,41 @@ GO_TEST(objects_live_on_goroutine_stacks)
 {
     many_of(use_the_library);
 }
+
+// ---- Names in dumps ----
+
+namespace shop
+{
+template <typename T> struct clerk
+{
+    __attribute__((noinline)) void serve(gs_chan *from, T *to)
+    {
+        (void)gs_chan_recv(from, to, GS_FOREVER);
+        __asm__ volatile("" ::: "memory");
+    }
+};
+} // namespace shop
+
+static void serve_for_ever(void *ch)
+{
+    int64_t v;
+    shop::clerk<int64_t>().serve(static_cast<gs_chan *>(ch), &v);
+}
+
+GO_TEST(a_dump_has_the_names_of_functions_in_cpp)
+{
+    gs_chan *ch = chan_of_ints(0);
+    gs_g *g = go_ref(serve_for_ever, ch);
+    static char text[1 << 16];
+    int fds[2];
+    CHECK_EQ(pipe(fds), 0);
+    until_parked(g);
+    CHECK_EQ(gs_dump(fds[1]), 0);
+    CHECK_EQ(close(fds[1]), 0);
+    read_all(fds[0], text, sizeof text);
+    CHECK_EQ(close(fds[0]), 0);
+    CHECK_HAS(text, "\nshop::clerk<long>::serve(gs_chan*, long*)\n");
+    CHECK_EQ(gs_chan_close(ch), 0);
+    join(g);
+    free_chan(ch);
+}

@@ -783,6 +783,8 @@ static void embedders(void)
     if (null >= 0) {
         (void)GOOD(gs_dump(null));
         (void)GOOD(gs_stats_write(null));
+        (void)GOOD(gs_dump_json(null));
+        (void)GOOD(gs_dump_pprof(null));
         CHECK_EQ(close(null), 0);
     }
     CHECK_EQ(gs_unhold(), 0);

@@ -211,6 +211,11 @@ static void check_report(const char *child, const char *name)
     struct outcome out;
     check_child_dies(child, SIGABRT, &out);
     CHECK_HAS(out.text, "stack overflow");
+    /* The functions have names. */
+    CHECK_HAS(out.text, " [running]:\n");
+    CHECK_HAS(out.text, "()\n\t");
+    CHECK_HAS(out.text, "/stacks.c:");
+    CHECK_HAS(out.text, "\ncreated by ");
     if (name)
         CHECK_HAS(out.text, name);
 }

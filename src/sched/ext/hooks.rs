@@ -23,7 +23,7 @@ use crate::sched::types::m::{self, HOOKED, MRef};
 use crate::sched::types::p::PRef;
 use crate::sched::types::runtime::{CHANGING, Runtime, Visit, rt};
 use core::cell::Cell;
-use core::ffi::c_void;
+use core::ffi::{c_char, c_int, c_void};
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
@@ -39,6 +39,26 @@ pub type HookOfG = Option<unsafe extern "C" fn(ctx: *mut c_void, g: GRef)>;
 
 /// The hook `switch_over`.
 pub type HookOver = Option<unsafe extern "C" fn(ctx: *mut c_void, from: GRef, to: GRef) -> bool>;
+
+/// A frame of an interpreter's stack. `gs_frame`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct ScriptFrame {
+    /// C strings; null: not known.
+    pub function: *const c_char,
+    pub file: *const c_char,
+    /// 0: not known.
+    pub line: c_int,
+}
+
+impl ScriptFrame {
+    pub const NONE: ScriptFrame = ScriptFrame { function: ptr::null(), file: ptr::null(), line: 0 };
+}
+
+/// The hook `frames`.
+pub type HookOfFrames = Option<
+    unsafe extern "C" fn(ctx: *mut c_void, g: GRef, frames: *mut ScriptFrame, room: usize) -> usize,
+>;
 
 /// The state of the hooks on an M's thread, which alone uses it.
 pub struct OfM {
@@ -79,6 +99,7 @@ pub struct Hooks {
     pub tick: HookOfThread,
     pub fork_child: HookOfThread,
     pub shutdown: HookOfThread,
+    pub frames: HookOfFrames,
     /// Switches of a thread between two calls of `tick`; not 0.
     pub tick_every: u32,
 }
@@ -90,11 +111,12 @@ impl Hooks {
             let of_thread =
                 [h.thread_start, h.thread_stop, h.idle, h.tick, h.fork_child, h.shutdown];
             let of_g = [h.switch_in, h.switch_out, h.goexit, h.dead];
-            let over = h.switch_over.map_or(0, |f| f as usize);
+            let others =
+                [h.switch_over.map_or(0, |f| f as usize), h.frames.map_or(0, |f| f as usize)];
             (
                 of_thread.map(|f| f.map_or(0, |f| f as usize)),
                 of_g.map(|f| f.map_or(0, |f| f as usize)),
-                (over, h.ctx.0 as usize, h.tick_every),
+                (others, h.ctx.0 as usize, h.tick_every),
             )
         };
         words(self) == words(other)
@@ -216,6 +238,25 @@ pub fn follow(m: MRef) {
     if has_old(m) && !m.stops_world.get() {
         change(m, current());
     }
+}
+
+/// The frames that an interpreter has for a goroutine, the innermost first; as many as `room` has
+/// place for. None without the hook `frames`. The strings are valid until the goroutine goes on or
+/// the hook is called again.
+///
+/// The goroutine is the caller, or the world is stopped. Allocates nothing, and takes no lock.
+pub fn script_frames(g: GRef, room: &mut [ScriptFrame]) -> &[ScriptFrame] {
+    // SAFETY: the current table stays as long as the runtime whose goroutine this is.
+    let hooks = unsafe { current().as_ref() };
+    let count = hooks.map_or(0, |hooks| {
+        // SAFETY: the embedder has given the function for this argument; it writes as many frames
+        // as there is room for.
+        let call = |f: unsafe extern "C" fn(_, _, _, _) -> usize| unsafe {
+            f(hooks.ctx.0, g, room.as_mut_ptr(), room.len())
+        };
+        hooks.frames.map_or(0, call)
+    });
+    &room[..count.min(room.len())]
 }
 
 /// Whether the M's hooks differ from the current hooks.

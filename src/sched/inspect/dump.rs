@@ -1,117 +1,74 @@
-//! Dumps: the state of every goroutine, as text. `gs_dump`.
-//!
-//! The world is stopped while everything is copied, so that the copy shows one moment and no name
-//! is freed meanwhile. The text is made and written when the world runs again: a stopped goroutine
-//! may hold the loader's lock, which the look-up of a place needs, or read the pipe that the text
-//! goes into.
+//! Dumps as text, in the shape of Go's tracebacks, so that tools that read those read these too.
+//! `gs_dump`.
 
-use super::embed::{self, GSnapshot};
 use super::out::Out;
-use crate::os::{self, file, heap, time};
-use crate::sched::lifecycle::stopping;
-use crate::sched::take::call;
-use crate::sched::types::g::{Status, describe_creator};
-use crate::sched::types::runtime::Visit;
-use core::ffi::CStr;
+use super::snapshot::{self, Goroutine, Snapshot};
+use crate::backtrace::symbols::Symbols;
+use crate::os::file;
 use core::fmt::{self, Write};
-use core::ops::Range;
 
-/// The copy of a goroutine's state.
-struct DumpRecord {
-    seen: GSnapshot,
-    /// Where the goroutine's name is in [`Records::names`].
-    name: Range<usize>,
-}
-
-/// Copies of goroutines' states, and their names one after the other.
-#[derive(Default)]
-struct Records {
-    all: Vec<DumpRecord>,
-    names: Vec<u8>,
-}
-
-impl Records {
-    /// Copies the state and name of a goroutine. False: there is no memory.
-    fn add(&mut self, seen: &GSnapshot) -> bool {
-        let name = match seen.name.is_null() {
-            true => &[][..],
-            // SAFETY: the world is stopped, so the goroutine keeps its name.
-            false => unsafe { CStr::from_ptr(seen.name) }.to_bytes(),
-        };
-        if !heap::reserve(&mut self.names, name.len()) || !heap::reserve(&mut self.all, 1) {
-            return false;
-        }
-        let begin = self.names.len();
-        self.names.extend_from_slice(name);
-        self.all.push(DumpRecord { seen: *seen, name: begin..self.names.len() });
-        true
-    }
-}
-
-/// Writes a line or two for each goroutine to the file. Returns 0, `-ENOMEM`, or the error of
+/// Writes each goroutine's state and backtrace to the file. Returns 0, `-ENOMEM`, or the error of
 /// write(2).
 pub fn dump(fd: i32) -> i32 {
-    let mut records = Records::default();
-    if let Some(_runtime) = Visit::begin() {
-        // A caller that has stopped the world itself keeps it stopped.
-        let stopped_here = stopping::stop() == 0;
-        let mut has_room = true;
-        embed::for_each_without_stack(|seen| has_room &= has_room && records.add(seen));
-        if stopped_here {
-            stopping::start();
-        }
-        if !has_room {
-            return -libc::ENOMEM;
-        }
-    }
-    // Ids follow the order of the spawns; the order of the descriptors means nothing.
-    records.all.sort_unstable_by_key(|record| record.seen.id);
-    // In a system call: the goroutine that reads the other end of a pipe may need the P.
-    call::enter();
-    let error = records.write(&mut Out::new(|bytes| file::write_whole(fd, bytes)));
-    call::exit();
-    error
-}
-
-impl Records {
-    fn write(&self, out: &mut Out<impl FnMut(&[u8]) -> i32>) -> i32 {
-        let now = time::now();
-        let _ = writeln!(out, "goroutines: {}", self.all.len());
-        for record in &self.all {
+    snapshot::with(fd, |snapshot, symbols| {
+        let mut out = Out::new(|bytes| file::write_whole(fd, bytes));
+        let _ = writeln!(out, "goroutines: {}", snapshot.all.len());
+        for g in &snapshot.all {
             if out.has_failed() {
                 break;
             }
-            let _ = write_one(out, &record.seen, &self.names[record.name.clone()], now);
+            let _ = write_one(&mut out, snapshot, g, symbols);
         }
         out.end()
-    }
+    })
 }
 
-fn write_one(out: &mut impl Write, seen: &GSnapshot, name: &[u8], now: i64) -> fmt::Result {
-    let state = match (seen.status, seen.why) {
-        (Status::Waiting, Some(why)) => why.reason().to_str().unwrap_or("waiting"),
-        (Status::Waiting, None) => "waiting",
-        (Status::Running, _) => "running",
-        (Status::Syscall, _) => "syscall",
-        (Status::Runnable, _) => "runnable",
-        (Status::Dead, _) => "dead",
-    };
-    match seen.id {
-        0 => write!(out, "\ngoroutine - [{state}, not begun")?,
-        id => write!(out, "\ngoroutine {id} [{state}")?,
+/// Go's `goroutineheader`, `traceback` and `printcreatedby`.
+fn write_one(
+    out: &mut dyn Write,
+    snapshot: &Snapshot,
+    g: &Goroutine,
+    symbols: &mut Symbols,
+) -> fmt::Result {
+    write_header(out, snapshot, g)?;
+    snapshot.each_symbol(g, symbols, &mut |symbol| {
+        let _ = symbol.write(out);
+    });
+    if snapshot.is_cut(g) {
+        writeln!(out, "...additional frames elided...")?;
     }
-    if seen.since != 0 {
-        write!(out, ", {} ms", (now - seen.since).max(0) / 1_000_000)?;
+    if g.seen.pc != 0 {
+        symbols.caller(g.seen.pc, &mut |by| {
+            let _ = by.write_creator(g.seen.creator, out);
+        });
     }
-    write!(out, "]: node {}", seen.node)?;
-    if !name.is_empty() {
-        // Quoted and escaped: a name with a line break stays on its line.
-        write!(out, ", {:?}", String::from_utf8_lossy(name))?;
+    Ok(())
+}
+
+/// A line such as `goroutine 18 [chan receive, 2 minutes, node 1, locked to thread] {name: w}:`.
+fn write_header(out: &mut dyn Write, snapshot: &Snapshot, g: &Goroutine) -> fmt::Result {
+    const MINUTE: i64 = 60_000_000_000;
+    write!(out, "\ngoroutine {} [{}", g.seen.id, g.state())?;
+    if g.seen.id == 0 {
+        write!(out, ", not begun")?;
     }
-    writeln!(out)?;
-    let creator = describe_creator(seen.creator);
-    match seen.pc {
-        0 => writeln!(out, "  spawned by the library"),
-        pc => writeln!(out, "  spawned by {creator} at {}", os::place_of(pc)),
+    match g.waits_for(snapshot.now) {
+        0 => {}
+        ns if ns < MINUTE => write!(out, ", {} ms", ns / 1_000_000)?,
+        ns => write!(out, ", {} minutes", ns / MINUTE)?,
     }
+    write!(out, ", node {}", g.seen.node)?;
+    if g.seen.is_locked {
+        write!(out, ", locked to thread")?;
+    }
+    write!(out, "]")?;
+    let name = snapshot.name(g);
+    // As Go writes labels: quoted if a reader could take a part for something else.
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '/' | '_');
+    match name.is_empty() {
+        true => {}
+        false if name.chars().all(is_plain) => write!(out, " {{name: {name}}}")?,
+        false => write!(out, " {{name: {name:?}}}")?,
+    }
+    writeln!(out, ":")
 }

@@ -2,10 +2,11 @@
 //! stacks of all goroutines.
 
 use crate::arch;
+use crate::backtrace::unwind::Registers;
 use crate::sched::lifecycle::{spawn, timer_calls};
 use crate::sched::run::park::{Block, sleep_until};
 use crate::sched::take::registers;
-use crate::sched::types::g::{G, GRef, Status, flags};
+use crate::sched::types::g::{G, GRef, Status};
 use crate::sched::types::m::{self, MRef};
 use crate::sched::types::runtime::{Visit, rt, try_rt};
 use crate::sched::types::task::Newborn;
@@ -99,6 +100,14 @@ pub struct GSnapshot {
     pub why: Option<Why>,
     /// When the goroutine's wait or call began, in ns, a few ms early at most; 0: it doesn't wait.
     pub since: i64,
+    /// Whether the goroutine has locked its thread.
+    pub is_locked: bool,
+    /// The address of the goroutine's function.
+    pub function: usize,
+    /// Where a walk over the stack begins; `None`: no stack, or its registers can't be had.
+    pub from: Option<Registers>,
+    /// `None`: no descriptor yet.
+    pub g: Option<GRef>,
 }
 
 impl GSnapshot {
@@ -129,6 +138,10 @@ impl GSnapshot {
             creator: g.creator.seen(),
             why: (status == Status::Waiting).then(|| g.why.seen()),
             since: if waits { g.since.seen() } else { 0 },
+            is_locked: g.lock_depth.seen() > 0,
+            function: g.f.get().map_or(0, |f| f as usize),
+            from: None,
+            g: Some(g),
         }
     }
 
@@ -148,6 +161,10 @@ impl GSnapshot {
             creator: n.creator.seen(),
             why: None,
             since: 0,
+            is_locked: false,
+            function: n.f.seen().map_or(0, |f| f as usize),
+            from: None,
+            g: None,
         }
     }
 }
@@ -168,16 +185,6 @@ pub unsafe fn name(g: GRef, to: &mut [u8]) -> usize {
     bytes.len()
 }
 
-/// Calls `f` for every goroutine, newborns too, without the stacks. The world must be stopped.
-pub fn for_each_without_stack(mut f: impl FnMut(&GSnapshot)) {
-    rt().for_each_g(|g| {
-        // SAFETY: `g` is a descriptor.
-        let g = unsafe { GRef::from_ptr(g) };
-        f(&GSnapshot::with_status(g, g.status()));
-    });
-    for_each_newborn(f);
-}
-
 fn for_each_newborn(mut f: impl FnMut(&GSnapshot)) {
     for node in &rt().nodes {
         node.newborns.for_each(|n| {
@@ -194,7 +201,7 @@ fn for_each_newborn(mut f: impl FnMut(&GSnapshot)) {
 /// Calls `f` for every goroutine, the caller and newborns too. The world must be stopped.
 pub fn for_each(mut f: impl FnMut(&GSnapshot)) {
     let rt = rt();
-    let here = ptr::from_ref(&rt) as usize;
+    let here = Registers::here();
     let me = m::current_g();
     registers::show_all(rt);
     let running = rt.ms_that(|m| !m.curg.seen().is_null());
@@ -202,15 +209,13 @@ pub fn for_each(mut f: impl FnMut(&GSnapshot)) {
         // SAFETY: `g` is a descriptor.
         let g = unsafe { GRef::from_ptr(g) };
         let on = running.iter().find(|m| m.curg.seen() == g.as_ptr().cast_const());
-        let stack = bounds_of(g);
-        let (sp, context) = match on {
+        let stack = registers::bounds_of(g);
+        let (sp, context, from) = match on {
             // In `gs_blocking` the caller is on its thread's own stack.
-            _ if Some(g) == me && (stack.0..stack.0 + stack.1).contains(&here) => {
-                (here, ptr::null())
-            }
-            _ if stack.1 == 0 => (0, ptr::null()),
+            _ if Some(g) == me && is_in(stack, here.sp) => (here.sp, ptr::null(), Some(here)),
+            _ if stack.1 == 0 => (0, ptr::null(), None),
             Some(m) => at_rest_on(*m, g, stack),
-            None => (sp_at_rest(g, stack), ptr::null()),
+            None => at_rest(g, stack),
         };
         // The goroutine blocks its thread in a call that was not announced.
         let blocked = on.is_some_and(|m| m.hold.get().is_lost());
@@ -218,51 +223,45 @@ pub fn for_each(mut f: impl FnMut(&GSnapshot)) {
         let since_is_old = blocked && g.status() != Status::Syscall;
         let seen = GSnapshot::with_status(g, status);
         let since = if since_is_old { 0 } else { seen.since };
-        f(&GSnapshot { stack, sp, context, since, ..seen });
+        f(&GSnapshot { stack, sp, context, from, since, ..seen });
     });
     for_each_newborn(f);
 }
 
-/// The lowest address and the size of the goroutine's stack; (0, 0): no stack yet.
-fn bounds_of(g: GRef) -> (usize, usize) {
-    if g.has(flags::ATTACHED) {
-        // SAFETY: the M of an attached goroutine, whose attachment stays until the goroutine has
-        // ended.
-        return unsafe { (*(*g.bound_m.get()).attachment.seen()).bounds() };
-    }
-    g.stack.get().map_or((0, 0), |s| s.bounds())
-}
+/// What is known of a goroutine on its stack: the stack pointer, the registers of an interrupted
+/// goroutine (else null), and where a walk begins.
+type Seen = (usize, *const c_void, Option<Registers>);
 
-/// The lowest address in use, saved registers included, of a goroutine's stack at rest.
-fn sp_at_rest(g: GRef, stack: (usize, usize)) -> usize {
-    // Acquire: pairs with the Release in `switch_to_g0`, so that the registers saved with the
-    // context are visible.
-    match g.context.load(Ordering::Acquire) {
+/// What is known of a goroutine at rest.
+fn at_rest(g: GRef, stack: (usize, usize)) -> Seen {
+    match registers::at_rest(g) {
         // The goroutine is being left now: no context yet.
-        0 => stack.0,
-        // SAFETY: the world is stopped, so the goroutine doesn't run on its stack. A goroutine that
-        // is just being left may still show an old context, whose memory stays mapped.
-        context => in_stack(unsafe { arch::lowest_in_use(context) }, stack),
+        None => (stack.0, ptr::null(), None),
+        Some((lowest, from)) => (in_stack(lowest, stack), ptr::null(), Some(from)),
     }
 }
 
 /// `sp` if it is in the stack, else the stack's lowest address, which shows the whole stack.
-fn in_stack(sp: usize, (lo, len): (usize, usize)) -> usize {
-    if (lo..lo + len).contains(&sp) { sp } else { lo }
+fn in_stack(sp: usize, stack: (usize, usize)) -> usize {
+    if is_in(stack, sp) { sp } else { stack.0 }
 }
 
-/// The stack pointer and registers of a goroutine that is still on a thread.
-fn at_rest_on(m: MRef, g: GRef, stack: (usize, usize)) -> (usize, *const c_void) {
+fn is_in((lo, len): (usize, usize), sp: usize) -> bool {
+    (lo..lo + len).contains(&sp)
+}
+
+/// What is known of a goroutine that is still on a thread.
+fn at_rest_on(m: MRef, g: GRef, stack: (usize, usize)) -> Seen {
     if !m.blocking.seen().is_null() {
-        return (sp_at_rest(g, stack), ptr::null());
+        return at_rest(g, stack);
     }
     match registers::shown(m) {
         Some(context) => {
             // SAFETY: the handler that has put the context there is still waiting.
-            let sp = unsafe { arch::interrupted_sp(context) } - arch::RED_ZONE;
-            (in_stack(sp, stack), context)
+            let from = unsafe { Registers::of_ucontext(context) };
+            (in_stack(from.sp - arch::RED_ZONE, stack), context, Some(from))
         }
         // The goroutine waits in the library: its whole stack is shown.
-        None => (stack.0, ptr::null()),
+        None => (stack.0, ptr::null(), None),
     }
 }

@@ -5,7 +5,7 @@ use crate::os::forking::{ALLOCATES, FORKING, SYSMON_ABSTAINS, may_fork};
 use crate::os::{heap, log, thread, time};
 use crate::sched::ext::{gang, hooks};
 use crate::sched::run::group;
-use crate::sched::services::deadlock;
+use crate::sched::services::{deadlock, quit};
 use crate::sched::take::{boundary, handler};
 use crate::sched::types::m;
 use crate::sched::types::runtime::{AT_THE_DOOR, CHANGING, GUESTS, LIFE, RUNTIME, Runtime, try_rt};
@@ -172,4 +172,5 @@ pub extern "C" fn in_child() {
     // SAFETY: this is the child's only thread.
     unsafe { tracing::forked() };
     hooks::forked();
+    quit::forked();
 }

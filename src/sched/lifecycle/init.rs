@@ -24,9 +24,9 @@ use crate::sched::run::requests::World;
 use crate::sched::run::{group, owner};
 use crate::sched::schedule::g0;
 use crate::sched::services::inspector::Inspector;
-use crate::sched::services::sysmon;
 use crate::sched::services::sysmon::state::Sysmon;
 use crate::sched::services::workers::Workers;
+use crate::sched::services::{quit, sysmon};
 use crate::sched::take::preempt;
 use crate::sched::take::template::Template;
 use crate::sched::types::blocked::{self, Counted};
@@ -392,6 +392,9 @@ impl Runtime {
         self.make_ps()?;
         file::make_room_for_library();
         sysmon::start(self)?;
+        if self.debug.sigquit {
+            quit::start();
+        }
         if let Some(attendants) = attendants() {
             (attendants.start)();
         }
@@ -469,7 +472,7 @@ impl Runtime {
         if let Some(attendants) = attendants() {
             (attendants.end)(&mut |thread| watchers.push(thread));
         }
-        let services = [self.sysmon.end(), self.template.end()];
+        let services = [quit::end(), self.sysmon.end(), self.template.end()];
         // An M that is being started now is counted already.
         while self.m_count.load(Ordering::Acquire) != 0 {
             self.ms_that(|_| true).into_iter().for_each(|m| m.notify());

@@ -1,4 +1,4 @@
-//! `GOSCHED_DEBUG`: switches that make races likely, and switches for tests.
+//! `GOSCHED_DEBUG`: switches that make races likely, switches for tests, and what users see.
 
 /// The switches: `name=value` pairs separated by commas; unknown names are ignored.
 #[derive(Clone, Copy, Default, Debug)]
@@ -19,6 +19,10 @@ pub struct Debug {
     pub schedtrace: u32,
     /// Whether to print each P, M and goroutine then.
     pub scheddetail: bool,
+    /// Backtraces show the library's own frames too.
+    pub all_frames: bool,
+    /// SIGQUIT makes a dump.
+    pub sigquit: bool,
 }
 
 impl Debug {
@@ -37,6 +41,8 @@ impl Debug {
                 "tinyqueues" => d.tiny_queues = on,
                 "noshuffle" => d.no_shuffle = on,
                 "mprotect" => d.mprotect = on,
+                "allframes" => d.all_frames = on,
+                "sigquit" => d.sigquit = on,
                 "guardbudget" => d.guard_budget = value.parse().unwrap_or(0),
                 "schedtrace" => d.schedtrace = value.parse().unwrap_or(0),
                 "scheddetail" => d.scheddetail = on,

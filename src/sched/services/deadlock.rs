@@ -5,17 +5,21 @@
 //! and every other thread of the process is blocked without a deadline in a call of this library.
 //! If a thread runs or blocks elsewhere, it could still call the library, so there is no deadlock.
 
+use super::quit;
+use crate::backtrace::symbols::Symbols;
+use crate::backtrace::unwind;
 use crate::os::locked::Locked;
 use crate::os::log::{self, Callback, HostArg};
 use crate::os::{self, thread, time};
 use crate::sched::run::steal;
+use crate::sched::take::registers;
 use crate::sched::types::blocked::{self, BLOCKED_CALLS, BLOCKED_THREADS, BLOCKS, blocked_calls};
-use crate::sched::types::g::{G, Status, describe_creator};
+use crate::sched::types::g::{G, GRef, Status, describe_creator};
 use crate::sched::types::hold::Hold;
 use crate::sched::types::m::M;
 use crate::sched::types::runtime::{Guest, Ms, Runtime, rt};
 use crate::sched::wait::netpoll;
-use crate::trace;
+use crate::{stack, trace};
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -167,7 +171,12 @@ fn tell(rt: &Runtime) {
         Some(Callback(f, HostArg(ctx))) => unsafe { f(ctx) },
         None => {
             trace::flight_write_at_end();
-            log::say(format_args!("{}", report(rt)));
+            unwind::refresh_modules();
+            // Without memory for names the report has addresses.
+            let with_names = || report(rt, &mut Symbols::new(rt.debug.all_frames));
+            let named = Symbols::have_memory().then(|| stack::on_large(with_names)).flatten();
+            let text = named.unwrap_or_else(|| report(rt, &mut Symbols::none()));
+            log::say(format_args!("{text}"));
             os::abort()
         }
     }
@@ -176,14 +185,14 @@ fn tell(rt: &Runtime) {
 /// The most goroutines that the report lists.
 const LISTED: usize = 100;
 
-fn report(rt: &Runtime) -> String {
+fn report(rt: &Runtime, symbols: &mut Symbols) -> String {
     let mut text = String::from("gosched: all goroutines are asleep - deadlock!\n");
     let mut count = 0;
     rt.for_each_g(|g| {
         if g.status() == Status::Waiting {
             count += 1;
             if count <= LISTED {
-                text += &line(g);
+                text += &lines(g, symbols);
             }
         }
     });
@@ -197,29 +206,41 @@ fn report(rt: &Runtime) -> String {
     text
 }
 
-/// A line of the report: a goroutine's id, its name (quoted and escaped), what the goroutine waits
-/// for, and where it was spawned.
-fn line(g: &G) -> String {
+/// The lines of the report about a goroutine: its id, its name (quoted and escaped), what the
+/// goroutine waits for, and where it was spawned; then its functions.
+fn lines(g: &G, symbols: &mut Symbols) -> String {
+    // SAFETY: `g` is a descriptor.
+    let g = unsafe { GRef::from_ptr(g) };
     let id = g.id.load(Ordering::Relaxed);
     // SAFETY: the goroutine waits, and nothing can wake it, so it has not ended.
     let name = unsafe { g.name() };
     let name = name.map_or(String::new(), |name| format!(" {:?}", name.to_string_lossy()));
-    let place = os::place_of(g.pc.get());
+    let mut place = "an unknown place".to_string();
+    symbols.caller(g.pc.get(), &mut |symbol| place = symbol.describe());
     let creator = describe_creator(g.creator.get());
-    format!(
-        "  goroutine {id}{name} waits {}; spawned at {place} by {creator}\n",
-        g.why.get().text()
-    )
+    let why = g.why.get().text();
+    let mut text = format!("  goroutine {id}{name} waits {why}; spawned at {place} by {creator}\n");
+    let mut frames = Vec::new();
+    if let Some((_, from)) = registers::at_rest(g) {
+        let mut add = |frame| {
+            frames.push(frame);
+            true
+        };
+        // SAFETY: the goroutine waits, and nothing can wake it, so its stack stays as it is.
+        unsafe { unwind::walk(from, registers::bounds_of(g), &mut add) };
+    }
+    symbols.visible(&frames, &mut |symbol| text += &format!("    {}\n", symbol.describe()));
+    text
 }
 
 impl Runtime {
     /// The number of threads that can't wake a goroutine of their own accord: M's, sysmon, the
-    /// template thread, the inspector, the tracer's thread, those of `observe`, and workers without a
-    /// job.
+    /// template thread, the inspector, the thread for SIGQUIT, the tracer's thread, those of `observe`,
+    /// and workers without a job.
     pub fn threads_that_cannot_wake(&self) -> usize {
         // Acquire: pairs with the Release in `add_runner`.
-        let own =
-            1 + usize::from(self.template.is_there()) + usize::from(self.inspector.is_there());
+        let services = [self.template.is_there(), self.inspector.is_there(), quit::is_there()];
+        let own = 1 + services.iter().filter(|&&there| there).count();
         let watching = trace::threads() + self.observers.load(Ordering::Acquire);
         self.m_count.load(Ordering::Acquire) + own + self.workers.asleep() + watching
     }

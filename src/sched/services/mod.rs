@@ -2,7 +2,9 @@
 
 pub mod deadlock;
 pub mod inspector;
+pub mod last_words;
 pub mod poller;
+pub mod quit;
 pub mod strays;
 pub mod sysmon;
 pub mod workers;

@@ -1,7 +1,8 @@
-//! Registers of goroutines whose threads run the user's code, for a stopper of the world: a
-//! collector looks for pointers in them. A thread shows its registers in the handler of the
-//! preemption signal.
+//! Registers of goroutines. Those of goroutines whose threads run the user's code are for a stopper
+//! of the world: a collector looks for pointers in them, and a dump walks from there. A thread shows
+//! its registers in the handler of the preemption signal.
 
+use crate::arch::{self, Registers};
 use crate::os::{futex, signal, thread, time};
 use crate::sched::types::g::{GRef, flags};
 use crate::sched::types::m::{self, MRef, OUTSIDE};
@@ -125,4 +126,29 @@ pub fn shown(m: MRef) -> Option<*mut c_void> {
     let g = unsafe { GRef::from_nullable(m.curg.seen()) };
     let interrupted = g.is_some_and(|g| g.flags.seen() & flags::INTERRUPTED != 0);
     (shows || interrupted).then_some(waits_here).filter(|c| !c.is_null())
+}
+
+/// The lowest address and the size of the goroutine's stack; (0, 0): no stack yet. The goroutine
+/// stays as it is meanwhile.
+pub fn bounds_of(g: GRef) -> (usize, usize) {
+    if g.has(flags::ATTACHED) {
+        // SAFETY: the M of an attached goroutine, whose attachment stays until the goroutine has
+        // ended.
+        return unsafe { (*(*g.bound_m.get()).attachment.seen()).bounds() };
+    }
+    g.stack.get().map_or((0, 0), |s| s.bounds())
+}
+
+/// Of a goroutine at rest: the lowest address in use on its stack, saved registers included, and
+/// the registers with which it goes on. `None`: the goroutine is being left now, and has no context
+/// yet. The goroutine doesn't run meanwhile.
+pub fn at_rest(g: GRef) -> Option<(usize, Registers)> {
+    // Acquire: pairs with the Release in `switch_to_g0`, so that the registers saved with the
+    // context are visible.
+    match g.context.load(Ordering::Acquire) {
+        0 => None,
+        // SAFETY: the goroutine doesn't run on its stack, as the caller says. A goroutine that is
+        // just being left may still show an old context, whose memory stays mapped.
+        context => unsafe { Some((arch::lowest_in_use(context), Registers::of_context(context))) },
+    }
 }

@@ -151,8 +151,8 @@ pub struct G {
     pub runner: Cell<*const M>,
     /// For a bound goroutine: the only M that may run it.
     pub bound_m: RelaxedCell<*const M>,
-    /// Calls of `gs_lock_os_thread` not yet undone.
-    pub lock_depth: Cell<u32>,
+    /// Calls of `gs_lock_os_thread` not yet undone. Also read by threads that make a dump.
+    pub lock_depth: RelaxedCell<u32>,
     /// Calls of `gs_entersyscall` not yet undone.
     pub syscall_depth: Cell<u32>,
     /// How many of the latest system calls have lasted so long that their P was taken, at most

@@ -10,9 +10,9 @@ use crate::sched::run::requests;
 
 pub mod state;
 
-use super::deadlock;
 use super::poller::PollerCheck;
 use super::strays::Strays;
+use super::{deadlock, last_words};
 use crate::os::forking::{self, is_forking};
 use crate::os::thread::{self, Turns};
 use crate::os::time;
@@ -198,6 +198,7 @@ impl Sysmon {
         // Read before everything else. sysmon sleeps deeply only if the number is still the same
         // once threads that start a P wake sysmon: then it has missed nothing.
         let before = decisions(rt);
+        last_words::serve_if_asked();
         let allocates = forking::keep_from_forking();
         if allocates {
             self.seen.resize(rt.procs(), SeenP::new(now));
