@@ -21,9 +21,10 @@ use crate::sched::types::attention::TO_G0;
 use crate::sched::types::g::{G, GRef, Status, flags};
 use crate::sched::types::m::{self, HOOKED, MRef};
 use crate::sched::types::p::PRef;
+pub use crate::sched::types::points::ScriptFrame;
 use crate::sched::types::runtime::{CHANGING, Runtime, Visit, rt};
 use core::cell::Cell;
-use core::ffi::{c_char, c_int, c_void};
+use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
@@ -39,21 +40,6 @@ pub type HookOfG = Option<unsafe extern "C" fn(ctx: *mut c_void, g: GRef)>;
 
 /// The hook `switch_over`.
 pub type HookOver = Option<unsafe extern "C" fn(ctx: *mut c_void, from: GRef, to: GRef) -> bool>;
-
-/// A frame of an interpreter's stack. `gs_frame`.
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub struct ScriptFrame {
-    /// C strings; null: not known.
-    pub function: *const c_char,
-    pub file: *const c_char,
-    /// 0: not known.
-    pub line: c_int,
-}
-
-impl ScriptFrame {
-    pub const NONE: ScriptFrame = ScriptFrame { function: ptr::null(), file: ptr::null(), line: 0 };
-}
 
 /// The hook `frames`.
 pub type HookOfFrames = Option<
@@ -238,6 +224,12 @@ pub fn follow(m: MRef) {
     if has_old(m) && !m.stops_world.get() {
         change(m, current());
     }
+}
+
+/// Whether an interpreter gives the frames of goroutines.
+pub fn has_script_frames() -> bool {
+    // SAFETY: as in `script_frames`.
+    unsafe { current().as_ref() }.is_some_and(|hooks| hooks.frames.is_some())
 }
 
 /// The frames that an interpreter has for a goroutine, the innermost first; as many as `room` has

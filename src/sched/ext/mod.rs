@@ -17,4 +17,6 @@ pub static POINTS: Points = Points {
     leave_entered: hooks::leave_entered,
     idle: hooks::idle,
     has_old_hooks: hooks::has_old,
+    has_script_frames: hooks::has_script_frames,
+    script_frames: hooks::script_frames,
 };

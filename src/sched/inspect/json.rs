@@ -15,7 +15,7 @@ pub fn dump(fd: i32) -> i32 {
             if out.has_failed() {
                 break;
             }
-            let _ = write!(out, "{}\n", if i == 0 { "" } else { "," });
+            let _ = writeln!(out, "{}", if i == 0 { "" } else { "," });
             let _ = write_one(&mut out, snapshot, g, symbols);
         }
         let _ = write!(out, "\n]}}\n");

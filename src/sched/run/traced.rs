@@ -7,12 +7,14 @@ use crate::arch::Registers;
 use crate::sched::types::g::{GRef, Status, flags};
 use crate::sched::types::m::{self, MRef, TRACED};
 use crate::sched::types::p::PRef;
+use crate::sched::types::points::ScriptFrame;
 use crate::sched::types::runtime::rt;
 use crate::sched::types::task::{Task, TaskKind};
 use crate::sched::types::waiter::Why;
 use crate::trace::format::event;
+use crate::trace::stacks::ForeignFrame;
 use crate::trace::{self, GoRef, Leaves, Stream, string};
-use core::ffi::CStr;
+use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicBool, Ordering};
 
 /// The number of a goroutine in traces. The runtimes of a process count their goroutines from 1, so
@@ -216,6 +218,15 @@ fn stream_of(m: MRef) -> Option<&'static Stream> {
     if trace::records() { m.stream() } else { None }
 }
 
+/// The most frames of an interpreter in a traced stack.
+const SCRIPT_FRAMES: usize = 32;
+
+/// A string of an interpreter's frame, as a string of the trace.
+fn string_of(text: *const c_char) -> u32 {
+    // SAFETY: null or a C string that the hook has just given.
+    if text.is_null() { 0 } else { trace::string_id(unsafe { CStr::from_ptr(text) }.to_bytes()) }
+}
+
 /// The id of the stack of the M's goroutine, which calls this, or whose thread is in the handler of
 /// the preemption signal; 0: unknown.
 fn stack_of(m: MRef, stream: &Stream) -> u32 {
@@ -232,9 +243,27 @@ fn stack_of(m: MRef, stream: &Stream) -> u32 {
         // SAFETY: the handler of the signal was given this context, and has not returned.
         false => unsafe { Registers::of_ucontext(context) },
     };
+    if (rt().points.has_script_frames)() {
+        return stack_with_script(g, stream, from, bounds);
+    }
     // SAFETY: the calling thread is the M's, and runs or has interrupted the goroutine on this
     // stack, if the stack pointer is in it.
     unsafe { stream.shapes.id_of(from, bounds, &[]) }
+}
+
+/// [`stack_of`] with the frames of an interpreter.
+#[cold]
+#[inline(never)]
+fn stack_with_script(g: GRef, stream: &Stream, from: Registers, bounds: (usize, usize)) -> u32 {
+    let mut room = [ScriptFrame::NONE; SCRIPT_FRAMES];
+    let mut foreign = [ForeignFrame { function: 0, file: 0, line: 0 }; SCRIPT_FRAMES];
+    let frames = (rt().points.script_frames)(g, &mut room);
+    for (to, frame) in foreign.iter_mut().zip(frames) {
+        let (function, file) = (string_of(frame.function), string_of(frame.file));
+        *to = ForeignFrame { function, file, line: frame.line.max(0) as u32 };
+    }
+    // SAFETY: as in `stack_of`, which waits.
+    unsafe { stream.shapes.id_of(from, bounds, &foreign[..frames.len()]) }
 }
 
 /// The calling M runs the goroutine with this P from now on. Allowed for a goroutine that runs

@@ -77,7 +77,7 @@ pub fn forked() {
         STATE.store(state::NONE, Ordering::Relaxed);
         // SAFETY: the child has one thread, and `start` and `end` exclude a fork.
         unsafe { THREAD.reset() };
-        core::mem::forget(THREAD.with(Option::take));
+        THREAD.with(|thread| *thread = None);
         signal::end_quit();
     }
 }

@@ -1,10 +1,28 @@
 //! The points at which the scheduler calls gangs and the hooks of embedders. The rooms below `ext`
 //! know only these.
 
+use super::g::GRef;
 use super::m::MRef;
 use super::p::PRef;
 use super::runtime::Runtime;
 use super::task::Task;
+use core::ffi::{c_char, c_int};
+use core::ptr;
+
+/// A frame of an interpreter's stack. `gs_frame`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct ScriptFrame {
+    /// C strings; null: not known.
+    pub function: *const c_char,
+    pub file: *const c_char,
+    /// 0: not known.
+    pub line: c_int,
+}
+
+impl ScriptFrame {
+    pub const NONE: ScriptFrame = ScriptFrame { function: ptr::null(), file: ptr::null(), line: 0 };
+}
 
 /// A function that finds a task, for [`Points::member_in_handler`].
 pub type Finds<'a> = &'a dyn Fn() -> Option<Task>;
@@ -30,4 +48,8 @@ pub struct Points {
     pub idle: fn(MRef),
     /// Whether the M still has other hooks than the current ones.
     pub has_old_hooks: fn(MRef) -> bool,
+    /// Whether an interpreter gives the frames of goroutines.
+    pub has_script_frames: fn() -> bool,
+    /// The frames that an interpreter has for the calling goroutine.
+    pub script_frames: for<'a> fn(GRef, &'a mut [ScriptFrame]) -> &'a [ScriptFrame],
 }
