@@ -320,7 +320,7 @@ impl Chan {
                 return e;
             }
         };
-        let waiter = block.waiter();
+        let waiter = block.waiter(self);
         waiter.elem.set(elem);
         // SAFETY: the caller holds the lock. The waiter stays until this returns, and is out of the
         // line then.

@@ -256,7 +256,9 @@ unsafe fn wait(cases: &[Case], order: &[u32], deadline: i64) -> Result<(usize, i
             return Err(e);
         }
     };
-    let waiters = waiters.fill(cases.len(), |_, place| block.make_waiter(place));
+    let waiters = waiters.fill(cases.len(), |i, place| {
+        block.make_waiter(cases[i].chan.map_or(ptr::null(), ptr::from_ref), place)
+    });
     let each = || cases.iter().zip(waiters.iter());
     // In the random order, because a partner serves the first queued of several cases on one
     // channel.

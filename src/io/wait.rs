@@ -233,7 +233,7 @@ impl WaitingCall<'_> {
                 return Err(e);
             }
         };
-        let waiter = block.waiter();
+        let waiter = block.waiter(ptr::null::<()>());
         waiter.tag.set(tag_of(&want));
         // SAFETY: the waiter stays until this returns: an event or `leave` has taken it out then.
         unsafe { waiting.push(&want, &waiter, again) };

@@ -54,6 +54,15 @@ pub fn map(len: usize) -> Option<usize> {
     (p != libc::MAP_FAILED).then_some(p as usize)
 }
 
+/// Makes a range from [`map`] longer: `len` bytes instead of `old`. The range may move. `None`: there
+/// is no memory, and the range is as before.
+pub fn grow(at: usize, old: usize, len: usize) -> Option<usize> {
+    let _errno = super::KeepErrno::new();
+    // SAFETY: `map` gave the range; the caller uses the new address.
+    let p = unsafe { libc::mremap(at as *mut _, old, len, libc::MREMAP_MAYMOVE) };
+    (p != libc::MAP_FAILED).then_some(p as usize)
+}
+
 /// Copies memory of this process, which need not be mapped. False: it is not, or the system refuses
 /// process_vm_readv(2).
 pub fn read_if_mapped(at: usize, to: &mut [u8]) -> bool {

@@ -26,8 +26,20 @@ struct Own {
     /// Number of threads that are being started: the kernel may count them, but `list` doesn't have
     /// them yet.
     starting: usize,
-    /// All other threads of the library: pthread_self(3) and the kernel's number.
-    list: Vec<(libc::pthread_t, i32)>,
+    /// All other threads of the library.
+    list: Vec<OwnThread>,
+}
+
+/// A thread of the library.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct OwnThread {
+    /// pthread_self(3).
+    handle: libc::pthread_t,
+    /// The kernel's number.
+    id: i32,
+    /// An address in the thread's first frame. What is below on its stack is the library's; above
+    /// are the thread's variables.
+    first_frame: usize,
 }
 
 static OWN: Locked<Own> = Locked::new(Own { starting: 0, list: Vec::new() });
@@ -43,14 +55,16 @@ impl Own {
     /// The calling thread has been started.
     fn has_come(&mut self) {
         self.starting -= 1;
+        let here = 0u8;
+        let first_frame = &raw const here as usize;
         // SAFETY: takes nothing.
-        self.list.push((unsafe { libc::pthread_self() }, id()));
+        self.list.push(OwnThread { handle: unsafe { libc::pthread_self() }, id: id(), first_frame });
     }
 
     /// The thread has been joined. A thread that was started since may have the same
     /// pthread_self(3); it comes later in the list, whose order never changes.
     fn has_gone(&mut self, thread: libc::pthread_t) {
-        if let Some(at) = self.list.iter().position(|&(t, _)| t == thread) {
+        if let Some(at) = self.list.iter().position(|t| t.handle == thread) {
             self.list.remove(at);
         }
         if self.list.is_empty() && self.starting == 0 {
@@ -64,11 +78,17 @@ impl Own {
 /// yet.
 pub fn own_ids(room: &mut [MaybeUninit<i32>]) -> Option<usize> {
     OWN.with(|own| {
-        for (place, &(_, id)) in room.iter_mut().zip(&own.list) {
-            place.write(id);
+        for (place, own) in room.iter_mut().zip(&own.list) {
+            place.write(own.id);
         }
         (own.starting == 0).then_some(own.list.len())
     })
+}
+
+/// Calls `f` with the kernel's number of each of the library's own threads, and with an address in
+/// its first frame. `None`: the lock is taken, perhaps by a thread that is halted.
+pub fn each_own(mut f: impl FnMut(i32, usize)) -> Option<()> {
+    OWN.try_with(|own| own.list.iter().for_each(|own| f(own.id, own.first_frame)))
 }
 
 /// Around a fork: see [`Locked::lock`].
@@ -410,6 +430,14 @@ fn read_of_thread<'a>(id: i32, name: &str, text: &'a mut [u8]) -> Option<&'a [u8
     text.get(..usize::try_from(n).ok()?)
 }
 
+/// Whether the thread with this number has ended, and is only listed still.
+pub fn is_zombie(id: i32) -> bool {
+    let mut text = [0; 512];
+    let stat = read_of_thread(id, "stat", &mut text).unwrap_or_default();
+    let name_end = stat.iter().rposition(|&c| c == b')');
+    matches!(name_end.and_then(|end| stat.get(end + 2)), None | Some(b'Z' | b'X'))
+}
+
 /// Sends a signal to one thread of this process, if it is still there.
 pub fn send_signal(id: i32, signal: i32) {
     // SAFETY: a zeroed siginfo_t is valid; the kernel reads it.
@@ -573,9 +601,10 @@ mod tests {
 
     #[test]
     fn a_thread_that_has_gone_is_not_taken_for_its_successor() {
-        let mut own = Own { starting: 0, list: vec![(1, 100), (2, 101), (2, 102)] };
+        let thread = |(handle, id)| OwnThread { handle, id, first_frame: 0 };
+        let mut own = Own { starting: 0, list: [(1, 100), (2, 101), (2, 102)].map(thread).to_vec() };
         own.has_gone(1);
         own.has_gone(2);
-        assert_eq!(own.list, [(2, 102)]);
+        assert_eq!(own.list, [thread((2, 102))]);
     }
 }

@@ -54,7 +54,7 @@ impl Cond {
                 return e;
             }
         };
-        let waiter = block.waiter();
+        let waiter = block.waiter(self);
         // SAFETY: the lock was taken above. The waiter stays until this returns, and is out of the
         // queue then.
         unsafe { self.queue.push(&waiter) };

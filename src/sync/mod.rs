@@ -127,7 +127,7 @@ unsafe fn wait_in_line<F: Fn() -> Claimed>(
             return Err(e);
         }
     };
-    let waiter = block.waiter();
+    let waiter = block.waiter(lock);
     waiter.tag.set(tag);
     // SAFETY: the caller holds the lock. The waiter stays until this returns: a waker, or `leave`,
     // has taken it out then.

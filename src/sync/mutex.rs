@@ -138,7 +138,7 @@ impl Mutex {
                     return e;
                 }
             };
-            let waiter = block.waiter();
+            let waiter = block.waiter(self);
             // SAFETY: the lock was taken above. The waiter stays until the round ends, and is out
             // of the queue then.
             unsafe {

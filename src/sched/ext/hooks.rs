@@ -210,6 +210,11 @@ fn current() -> *const Hooks {
     CURRENT.load(Ordering::Acquire)
 }
 
+/// Whether an embedder has set hooks.
+pub fn are_set() -> bool {
+    !current().is_null()
+}
+
 /// The hooks of this M.
 fn of(m: MRef) -> Option<&'static Hooks> {
     // SAFETY: `hooks` is null, or a table that stays as long as an M has it.

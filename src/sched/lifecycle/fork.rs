@@ -2,7 +2,7 @@
 
 use super::{keys, orphans, stopping, tracing};
 use crate::os::forking::{ALLOCATES, FORKING, SYSMON_ABSTAINS, may_fork};
-use crate::os::{heap, log, thread, time};
+use crate::os::{halt, heap, log, thread, time};
 use crate::sched::ext::{gang, hooks};
 use crate::sched::run::group;
 use crate::sched::services::{deadlock, quit};
@@ -164,6 +164,7 @@ pub extern "C" fn in_child() {
     AT_THE_DOOR.forked();
     deadlock::forget_threads();
     backtrace::forget_threads();
+    halt::forked();
     stopping::forget_stop();
     // SAFETY: `before_fork` has run on this thread, in the parent.
     unsafe { unlock_after_fork(parent) };

@@ -332,7 +332,7 @@ pub fn join(g: GRef, deadline: i64) -> i32 {
             return e;
         }
     };
-    let waiter = block.waiter();
+    let waiter = block.waiter(g.as_ptr());
     // SAFETY: `joiners` is used with the lock held; the waiter stays until it is
     // out of the queue.
     unsafe {

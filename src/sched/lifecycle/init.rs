@@ -100,6 +100,28 @@ fn attendants() -> Option<&'static Attendants> {
     unsafe { ATTENDANTS.load(Ordering::Relaxed).as_ref() }
 }
 
+/// Functions of the rooms above that `init` and `shutdown` call.
+pub struct Above {
+    /// A thread has made a runtime.
+    pub has_made: fn(),
+    /// A shutdown has found goroutines and gives up.
+    pub gives_up: fn(),
+}
+
+/// Null: the library is not loaded yet.
+static ABOVE: AtomicPtr<Above> = AtomicPtr::new(ptr::null_mut());
+
+/// Sets these functions. Called when the library is loaded.
+pub fn set_above(above: &'static Above) {
+    // Release: pairs with the Acquire in `above`.
+    ABOVE.store(ptr::from_ref(above).cast_mut(), Ordering::Release);
+}
+
+fn above() -> Option<&'static Above> {
+    // SAFETY: null, or what `on_load` was given, which stays.
+    unsafe { ABOVE.load(Ordering::Acquire).as_ref() }
+}
+
 /// Registers the fork handlers, once, when the library is loaded. From then on a fork's child finds
 /// no lock taken, even if another thread forks during the first `init`.
 pub fn on_load() {
@@ -157,6 +179,7 @@ pub fn init_with(resolve: impl FnOnce() -> Result<Config, i32>) -> Result<(), i3
     });
     if made.is_ok() {
         tracing::start_by_environment();
+        above().map_or((), |above| (above.has_made)());
     }
     made
 }
@@ -190,7 +213,10 @@ pub fn shutdown(deadline: i64) -> i32 {
             }
             Ok(Attempt::NoRuntime) => return 0,
             Ok(Attempt::Again) => {}
-            Err(e) => return e,
+            Err(e) => {
+                above().map_or((), |above| (above.gives_up)());
+                return e;
+            }
         }
     }
 }

@@ -33,7 +33,7 @@ impl Slots {
         rt().thread_limit_hit();
         let thread = Parker::for_thread();
         let block = Block::begin_uncancellable(&thread, Why::Thread);
-        let waiter = block.waiter();
+        let waiter = block.waiter(core::ptr::null::<()>());
         // SAFETY: the lock was taken above. The waiter stays until this returns, after a waker has
         // taken it out.
         unsafe { self.queue.push(&waiter) };

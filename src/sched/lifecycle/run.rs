@@ -1,10 +1,11 @@
 //! `gs_run`: the caller's thread becomes an M until its function has ended.
 
 use super::{spawn, stopping};
-use crate::os::KeepErrno;
+use crate::arch;
 use crate::os::cpu::Affinity;
 use crate::os::signal::AltStack;
 use crate::os::thread::{ExactTimeouts, NoCancel};
+use crate::os::{KeepErrno, halt};
 use crate::sched::run::{group, owner, ready, requests, start};
 use crate::sched::schedule::g0;
 use crate::sched::take::preempt;
@@ -15,6 +16,7 @@ use crate::sched::types::node;
 use crate::sched::types::runtime::{Guest, rt};
 use crate::sched::types::task::{GoFn, Task};
 use core::ffi::c_void;
+use core::hint::black_box;
 use core::sync::atomic::{Ordering, fence};
 
 /// Runs `f(arg)` as a goroutine, and other goroutines meanwhile, on this thread; returns when that
@@ -71,14 +73,20 @@ pub fn run_root(create: impl FnOnce(MRef) -> Result<GRef, i32>) -> i32 {
         }
         None => ready::push_global(Task::goroutine(root), node::priority::NORMAL),
     }
+    // What the registers of the thread's owner hold is in this frame, or above it.
+    let registers = arch::kept_registers();
+    m.first_frame.set(black_box(&registers).as_ptr() as usize);
     // Release: pairs with the Acquire of the deadlock detector.
     m.hold.end();
     drop(inside);
     g0::run(m);
+    black_box(&registers);
+    m.first_frame.set(0);
     m.give_affinity_back();
     // SAFETY: the thread runs no goroutine any more.
     unsafe { m::set_current(None) };
     m.cxa.end();
+    halt::wait_in_call();
     if let Some(mask) = mask {
         mask.restore();
     }

@@ -23,6 +23,8 @@ pub struct Debug {
     pub all_frames: bool,
     /// SIGQUIT makes a dump.
     pub sigquit: bool,
+    /// A report of leaked goroutines when the process exits, and when a shutdown finds goroutines.
+    pub leaks: bool,
 }
 
 impl Debug {
@@ -40,6 +42,7 @@ impl Debug {
                 "randomorder" => d.random_order = on,
                 "tinyqueues" => d.tiny_queues = on,
                 "noshuffle" => d.no_shuffle = on,
+                "leaks" => d.leaks = on,
                 "mprotect" => d.mprotect = on,
                 "allframes" => d.all_frames = on,
                 "sigquit" => d.sigquit = on,

@@ -143,6 +143,20 @@ impl<T: Pooled> Pool<T> {
         self.with(|inner| inner.free.push(item));
     }
 
+    /// Calls `f` with the address and the size of each piece of the pool's memory. The caller has
+    /// seen [`Pool::is_unlocked`], and no thread that may take the lock runs.
+    pub fn each_memory(&self, mut f: impl FnMut(usize, usize)) {
+        self.with(|inner| {
+            let chunks = inner.memory.chunks.iter().chain(&inner.free.memory.chunks);
+            chunks.for_each(|&at| f(at, CHUNK));
+        });
+    }
+
+    /// Whether the pool's lock is free.
+    pub fn is_unlocked(&self) -> bool {
+        self.inner.try_with(|_| ()).is_some()
+    }
+
     /// Visits every object, free or not.
     pub fn for_each(&self, mut f: impl FnMut(&T)) {
         // Chunk by chunk, without the lock in between: chunks stay.

@@ -12,7 +12,7 @@
 use super::{ready, switch};
 use crate::arch::{self, prefetch_lines};
 use crate::os::spin::SpinLock;
-use crate::os::{futex, time};
+use crate::os::{futex, halt, time};
 use crate::sched::prim::clock;
 use crate::sched::types::blocked;
 use crate::sched::types::g::{GRef, Status, flags};
@@ -270,11 +270,11 @@ impl Block {
         Ok(Block { parker: &raw const g.parker, number, deadline })
     }
 
-    /// Makes the caller's waiter, to be put into a queue.
+    /// Makes the caller's waiter, to be put into a queue. `object`: [`Waiter::object`].
     #[inline(always)]
-    pub fn waiter(&self) -> Waiter {
+    pub fn waiter<T>(&self, object: *const T) -> Waiter {
         let mut place = MaybeUninit::uninit();
-        self.make_waiter(&mut place);
+        self.make_waiter(object, &mut place);
         // SAFETY: `make_waiter` has written the waiter.
         unsafe { place.assume_init() }
     }
@@ -282,7 +282,11 @@ impl Block {
     /// [`Block::waiter`] in place. A waiter that is copied costs time: the wide loads of the copy
     /// wait for the narrow stores before them.
     #[inline(always)]
-    pub fn make_waiter<'a>(&self, place: &'a mut MaybeUninit<Waiter>) -> &'a mut Waiter {
+    pub fn make_waiter<'a, T>(
+        &self,
+        object: *const T,
+        place: &'a mut MaybeUninit<Waiter>,
+    ) -> &'a mut Waiter {
         let at = place.as_mut_ptr();
         // SAFETY: each field is written, and none is read before.
         unsafe {
@@ -290,6 +294,7 @@ impl Block {
             (&raw mut (*at).prev).write(Cell::new(ptr::null()));
             (&raw mut (*at).parker).write(self.parker);
             (&raw mut (*at).number).write(self.number);
+            (&raw mut (*at).object).write(object.cast());
             (&raw mut (*at).queued).write(Cell::new(false));
             (&raw mut (*at).elem).write(Cell::new(ptr::null_mut()));
             (&raw mut (*at).tag).write(Cell::new(0));
@@ -389,7 +394,8 @@ impl Block {
         let hand = ByHand { g, block: self, commit, arg, timed: Cell::new(false) };
         g.request.set(ParkRequest {
             number: hand.block.number,
-            deadline: FOREVER,
+            // For reports: `commit_by_hand` uses the block's.
+            deadline: hand.block.deadline,
             unlock: no_unlock,
             arg: 0,
             leave: None,
@@ -457,6 +463,7 @@ impl Drop for WaitsInside {
         core::hint::black_box(&self.registers);
         if let Some(m) = self.m {
             m.waits_inside.store(false, Ordering::Relaxed);
+            halt::wait_in_call();
         }
     }
 }

@@ -183,7 +183,7 @@ impl Workers {
         }
         let unused = Parker::for_thread();
         let block = Block::begin_uncancellable(&unused, Why::File);
-        let waiter = block.waiter();
+        let waiter = block.waiter(ptr::null::<()>());
         call.job.waiter.set(&waiter);
         self.push((&raw const call).cast());
         // SAFETY: the lock is held, and `release` releases it.

@@ -5,7 +5,7 @@ use super::back_from_call::{replace_p, stop_going_on};
 use super::{boundary, registers};
 use crate::arch;
 use crate::os::spin::backoff;
-use crate::os::{KeepErrno, signal, time};
+use crate::os::{KeepErrno, halt, signal, time};
 use crate::sched::run::owner::{acquire_p, release_p};
 use crate::sched::run::preempted::{self, is_interruptible};
 use crate::sched::run::{requests, start, switch, traced};
@@ -25,7 +25,12 @@ use core::sync::atomic::Ordering;
 /// The signal handler, on the thread's alternate stack. Async-signal-safe: the interrupted code is
 /// the user's, so it holds no lock of this library, and the handler calls no other library.
 pub fn on_signal(context: *mut c_void) {
-    let Some(m) = m::current() else { return };
+    let m = m::current();
+    let Some(m) = m.filter(|m| m.blocking.get().is_null()) else {
+        // A plain thread, or a function of `gs_blocking`.
+        halt::in_handler(context);
+        return;
+    };
     if m.outside.load(Ordering::Relaxed) == INSIDE || m.curg.get().is_null() {
         // The library runs here, and checks for requests itself.
         return;

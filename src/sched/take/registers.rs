@@ -91,6 +91,20 @@ pub fn show_all(rt: &Runtime) {
     }
 }
 
+/// After [`show_all`]: whether each goroutine on a thread shows its registers, waits in the library,
+/// or is at rest.
+pub fn all_show(rt: &Runtime) -> bool {
+    let me = m::current();
+    let mut all = true;
+    rt.for_each_m(|m| {
+        let is_at_rest = m.curg.seen().is_null() || !m.blocking.seen().is_null();
+        // Acquire: pairs with the Release in `park::WaitsInside`.
+        let waits = || m.waits_inside.load(Ordering::Acquire);
+        all &= Some(m) == me || is_at_rest || shown(m).is_some() || waits();
+    });
+    all
+}
+
 /// Asks the M's goroutine for its registers, unless it was asked before or has shown them. Returns
 /// the former state. `SHOWN` must stay: that thread sleeps, and `stop_showing` wakes only threads
 /// whose state is `SHOWN`.

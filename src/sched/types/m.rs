@@ -160,6 +160,10 @@ pub struct M {
     /// The record that `gs_attach` has made for the thread, or null. The thread's goroutine is
     /// `root`.
     pub attachment: RelaxedCell<*const Attachment>,
+    /// For a borrowed thread: an address in its last frame that is its owner's. What is below on its
+    /// stack is the library's. 0: the thread is not borrowed now. For halts (`os::halt`), from which
+    /// the thread is exempt meanwhile.
+    pub first_frame: RelaxedCell<usize>,
     /// The thread, for the join.
     pub thread: Cell<Option<Thread>>,
     /// The number of switches, from g0 and direct, for statistics.
@@ -239,6 +243,7 @@ impl M {
             root: RelaxedCell::new(ptr::null()),
             leaves: AtomicBool::new(false),
             attachment: RelaxedCell::new(ptr::null()),
+            first_frame: RelaxedCell::new(0),
             thread: Cell::new(None),
             switches: AtomicU64::new(0),
             trace: AtomicPtr::new(ptr::null_mut()),

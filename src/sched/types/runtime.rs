@@ -709,6 +709,18 @@ impl Runtime {
         (0..).map_while(nth).for_each(f);
     }
 
+    /// Whether the locks are free that visits of M's, descriptors and stacks take. For a thread that
+    /// has halted others, which may hold them.
+    pub fn may_visit(&self) -> bool {
+        self.ms.try_with(|_| ()).is_some()
+            && self.nodes.iter().all(|n| {
+                n.gs.is_unlocked()
+                    && n.gs_with_stack.is_unlocked()
+                    && n.newborns.is_unlocked()
+                    && n.stacks.is_unlocked()
+            })
+    }
+
     /// Visits the descriptors of all goroutines.
     pub fn for_each_g(&self, mut f: impl FnMut(&G)) {
         for node in &self.nodes {

@@ -302,11 +302,16 @@ pub struct Waiter {
     pub parker: *const Parker,
     /// The park's number; 0: the waiter needs no claim.
     pub number: u64,
-    pub queued: Cell<bool>,
+    /// The address of the object or its lock: a channel, a mutex, or the goroutine that a join waits
+    /// for. Null: an object of the library. For reports of leaks, which find waiters by their
+    /// fields: `inspect::leaks`.
+    pub object: *const (),
     /// For the object: where a value goes to or comes from, how much is wanted, which case of a
     /// select.
     pub elem: Cell<*mut u8>,
     pub tag: Cell<u64>,
+    /// The waiter is in the queue.
+    pub queued: Cell<bool>,
     /// The waker's message, which the goroutine reads after the wake-up.
     pub ok: Cell<bool>,
     /// A waker has taken the waiter out of its queue and claimed it.

@@ -234,7 +234,7 @@ impl Timer {
                     return Err(e);
                 }
             };
-            let waiter = block.waiter();
+            let waiter = block.waiter(ptr::null::<()>());
             // SAFETY: `waiters` is used with the lock held; the waiter stays until it is out of the
             // queue; `unlock_timer` releases the lock.
             let cause = unsafe {

@@ -1,0 +1,666 @@
+/*
+ * gs_leaks: goroutines that wait for what nothing refers to are found, and named by their functions;
+ * none that something may still wake is reported. Each case is a process of its own, because leaked
+ * goroutines stay.
+ */
+#include "check.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+
+#define HIDE 0x5555555555555555UL
+#define NOINLINE __attribute__((noinline, noclone))
+
+static int begun, gone;
+static char report[64 << 10];
+
+/* Writes a report into `report`. Returns what gs_leaks does. */
+static int leaks(void)
+{
+    int fd = memfd_create("leaks", MFD_CLOEXEC), n;
+    ssize_t len;
+    CHECK(fd >= 0);
+    n = gs_leaks(fd);
+    len = pread(fd, report, sizeof report - 1, 0);
+    CHECK(len >= 0);
+    report[len] = 0;
+    CHECK_EQ(close(fd), 0);
+    return n;
+}
+
+static void count_waiting(const gs_g_info *info, void *n)
+{
+    *(int *)n += info->state == GS_G_WAITING;
+}
+
+/* In a goroutine: until n goroutines have begun and m wait. */
+static void until_waiting(int n, int m)
+{
+    int now;
+    YIELD_UNTIL(GET(begun) == n);
+    do {
+        now = 0;
+        CHECK_EQ(gs_sleep(1 * MS), 0);
+        CHECK_EQ(gs_stop_the_world(), 0);
+        CHECK_EQ(gs_foreach_g(count_waiting, &now), 0);
+        CHECK_EQ(gs_start_the_world(), 0);
+    } while (now < m);
+}
+
+static void *new_zeroed(size_t size)
+{
+    void *p = calloc(1, size);
+    CHECK(p);
+    return p;
+}
+
+/* ---- Leaked ones ---- */
+
+NOINLINE static void leak_send(void *arg)
+{
+    int x = 1;
+    gs_chan *c = chan_of_ints(0);
+    ADD(begun, 1);
+    (void)gs_chan_send(c, &x, GS_FOREVER);
+    ADD(gone, 1);
+    (void)arg;
+}
+
+NOINLINE static void leak_recv(void *arg)
+{
+    gs_chan *c = chan_of_ints(4);
+    ADD(begun, 1);
+    (void)gs_chan_recv(c, NULL, GS_FOREVER);
+    ADD(gone, 1);
+    (void)arg;
+}
+
+NOINLINE static void leak_select(void *arg)
+{
+    gs_case cases[2] = {{chan_of_ints(0), NULL, GS_RECV, 0}, {chan_of_ints(1), NULL, GS_RECV, 0}};
+    ADD(begun, 1);
+    (void)gs_select(cases, 2, GS_FOREVER);
+    ADD(gone, 1);
+    (void)arg;
+}
+
+NOINLINE static void leak_mutex(void *arg)
+{
+    struct {
+        int before[100];
+        gs_mutex mutex;
+    } *box = new_zeroed(sizeof *box);
+    ADD(begun, 1);
+    CHECK_EQ(gs_mutex_lock(&box->mutex, GS_FOREVER), 0);
+    (void)gs_mutex_lock(&box->mutex, GS_FOREVER);
+    ADD(gone, 1);
+    (void)arg;
+}
+
+NOINLINE static void leak_waitgroup(void *arg)
+{
+    gs_waitgroup *wg = new_zeroed(sizeof *wg);
+    CHECK_EQ(gs_waitgroup_add(wg, 1), 0);
+    ADD(begun, 1);
+    (void)gs_waitgroup_wait(wg, GS_FOREVER);
+    ADD(gone, 1);
+    (void)arg;
+}
+
+NOINLINE static void leak_cond(void *arg)
+{
+    /* On the stack, and nobody has its address. */
+    gs_cond cond;
+    gs_mutex mutex;
+    memset(&cond, 0, sizeof cond);
+    memset(&mutex, 0, sizeof mutex);
+    ADD(begun, 1);
+    CHECK_EQ(gs_mutex_lock(&mutex, GS_FOREVER), 0);
+    (void)gs_cond_wait(&cond, &mutex, GS_FOREVER);
+    ADD(gone, 1);
+    (void)arg;
+}
+
+NOINLINE static void leak_sem(void *arg)
+{
+    /* So large that malloc gives it a mapping of its own. */
+    struct {
+        gs_sem sem;
+        char rest[1 << 20];
+    } *big = new_zeroed(sizeof *big);
+    ADD(begun, 1);
+    (void)gs_sem_acquire(&big->sem, 1, GS_FOREVER);
+    ADD(gone, 1);
+    (void)arg;
+}
+
+NOINLINE static void leak_rwmutex(void *arg)
+{
+    gs_rwmutex *rw = new_zeroed(sizeof *rw);
+    CHECK_EQ(gs_rwmutex_lock(rw, GS_FOREVER), 0);
+    ADD(begun, 1);
+    (void)gs_rwmutex_rlock(rw, GS_FOREVER);
+    ADD(gone, 1);
+    (void)arg;
+}
+
+static void never(void *arg)
+{
+    (void)arg;
+}
+
+NOINLINE static void leak_once(void *once)
+{
+    ADD(begun, 1);
+    (void)gs_once_do(once, never, NULL);
+    ADD(gone, 1);
+}
+
+NOINLINE static void leak_in_once(void *once)
+{
+    CHECK_EQ(gs_go(leak_once, once), 0);
+    (void)gs_select(NULL, 0, GS_FOREVER);
+}
+
+NOINLINE static void leak_doer(void *arg)
+{
+    gs_once *once = new_zeroed(sizeof *once);
+    ADD(begun, 1);
+    (void)gs_once_do(once, leak_in_once, once);
+    ADD(gone, 1);
+    (void)arg;
+}
+
+NOINLINE static void leak_second_joiner(void *first)
+{
+    ADD(begun, 1);
+    (void)gs_join(first, GS_FOREVER);
+    ADD(gone, 1);
+}
+
+NOINLINE static void leak_first_joiner(void *arg)
+{
+    gs_g *me = gs_self(), *second;
+    gs_retain(me);
+    second = go_ref(leak_second_joiner, me);
+    ADD(begun, 1);
+    (void)gs_join(second, GS_FOREVER);
+    ADD(gone, 1);
+    (void)arg;
+}
+
+NOINLINE static void leak_at_end_of_chain(void *c)
+{
+    ADD(begun, 1);
+    (void)gs_chan_recv(c, NULL, GS_FOREVER);
+    ADD(gone, 1);
+}
+
+NOINLINE static void leak_with_channel_of_another(void *arg)
+{
+    gs_chan *mine = chan_of_ints(0), *other = chan_of_ints(0);
+    CHECK_EQ(gs_go(leak_at_end_of_chain, other), 0);
+    ADD(begun, 1);
+    (void)gs_chan_recv(mine, NULL, GS_FOREVER);
+    CHECK_EQ(gs_chan_close(other), 0);
+    (void)arg;
+}
+
+static const gs_fn leakers[] = {
+    leak_send, leak_recv, leak_select, leak_mutex, leak_waitgroup, leak_cond, leak_sem, leak_rwmutex,
+    leak_doer, leak_first_joiner, leak_with_channel_of_another,
+};
+/* All that leak, by name. */
+static const char *const names[] = {
+    "leak_send", "leak_recv", "leak_select", "leak_mutex", "leak_waitgroup", "leak_cond", "leak_sem",
+    "leak_rwmutex", "leak_once", "leak_in_once", "leak_first_joiner", "leak_second_joiner",
+    "leak_at_end_of_chain", "leak_with_channel_of_another",
+};
+
+static void plant(void)
+{
+    size_t i;
+    for (i = 0; i < LENGTH(leakers); i++)
+        CHECK_EQ(gs_go(leakers[i], NULL), 0);
+    until_waiting((int)LENGTH(names), (int)LENGTH(names));
+}
+
+/* Of a sanitizer's or valgrind's malloc the bounds of blocks aren't known. */
+static bool knows_blocks(void)
+{
+    return !getenv("LEAKED_FEWER");
+}
+
+static void find_all(void *arg)
+{
+    size_t i;
+    int n;
+    (void)arg;
+    CHECK_EQ(leaks(), 0);
+    plant();
+    n = leaks();
+    if (!knows_blocks()) {
+        CHECK(n >= 0 && n <= (int)LENGTH(names));
+        return;
+    }
+    for (i = 0; i < LENGTH(names); i++) {
+        char call[80];
+        snprintf(call, sizeof call, "\n%s()\n", names[i]);
+        CHECK_HAS(report, call);
+    }
+    CHECK_EQ(n, (int)LENGTH(names));
+    CHECK_HAS(report, "[chan send (leaked)");
+    CHECK_HAS(report, "[join (leaked)");
+    CHECK_HAS(report, "created by plant");
+    CHECK_EQ(GET(gone), 0);
+    /* Nothing has changed, so nothing else is found. */
+    CHECK_EQ(leaks(), (int)LENGTH(names));
+}
+
+CHILD(planted)
+{
+    CHECK_EQ(gs_run(find_all, NULL), 0);
+    CHECK_EQ(leaks(), knows_blocks() ? (int)LENGTH(names) : leaks());
+}
+
+TEST(each_planted_leak_is_found_and_named)
+{
+    check_child_succeeds("planted");
+}
+
+/* ---- Many that are alike ---- */
+
+enum { MANY = 10000 };
+
+static void find_many(void *arg)
+{
+    int i;
+    for (i = 0; i < MANY; i++)
+        CHECK_EQ(gs_go(leak_recv, NULL), 0);
+    until_waiting(MANY, MANY);
+    CHECK_EQ(leaks(), MANY);
+    CHECK_HAS(report, "leaked goroutines: 10000\n");
+    CHECK_HAS(report, "\n9999 goroutines wait as this one: ");
+    CHECK(strlen(report) < 4096);
+    (void)arg;
+}
+
+CHILD(many)
+{
+    CHECK_EQ(gs_run(find_many, NULL), 0);
+}
+
+TEST(goroutines_that_are_alike_are_shown_once)
+{
+    check_child_succeeds("many");
+}
+
+/* ---- Ones that aren't leaked ---- */
+
+static gs_chan *global;
+static __thread gs_chan *own_to_thread;
+static int pipe_ends[2];
+static int threads_ready, threads_end;
+
+NOINLINE static void kept_recv(void *c)
+{
+    ADD(begun, 1);
+    (void)gs_chan_recv(c, NULL, GS_FOREVER);
+}
+
+NOINLINE static void kept_with_deadline(void *arg)
+{
+    ADD(begun, 1);
+    (void)gs_chan_recv(chan_of_ints(0), NULL, gs_after_ms(600000));
+    (void)arg;
+}
+
+NOINLINE static void kept_by_file(void *arg)
+{
+    char c;
+    ADD(begun, 1);
+    (void)gs_read(pipe_ends[0], &c, 1, GS_FOREVER);
+    (void)arg;
+}
+
+NOINLINE static void kept_by_timer(void *arg)
+{
+    gs_chan *c = gs_after(600 * SEC);
+    ADD(begun, 1);
+    (void)gs_chan_recv(c, NULL, GS_FOREVER);
+    (void)arg;
+}
+
+NOINLINE static void kept_asleep(void *arg)
+{
+    ADD(begun, 1);
+    (void)gs_sleep(600 * SEC);
+    (void)arg;
+}
+
+/* Its own waitgroup is on its stack, and a goroutine that sleeps has the address. */
+NOINLINE static void sleeps_with(void *wg)
+{
+    ADD(begun, 1);
+    (void)gs_sleep(600 * SEC);
+    (void)gs_waitgroup_done(wg);
+}
+
+NOINLINE static void kept_by_stack_of_another(void *arg)
+{
+    gs_waitgroup wg;
+    memset(&wg, 0, sizeof wg);
+    CHECK_EQ(gs_waitgroup_add(&wg, 1), 0);
+    CHECK_EQ(gs_go(sleeps_with, &wg), 0);
+    ADD(begun, 1);
+    (void)gs_waitgroup_wait(&wg, GS_FOREVER);
+    (void)arg;
+}
+
+/* Waits for a goroutine to which nobody has a pointer, but which will end. */
+NOINLINE static void kept_by_join(void *arg)
+{
+    gs_g *g = go_ref(kept_asleep, NULL);
+    ADD(begun, 1);
+    (void)gs_join(g, GS_FOREVER);
+    (void)arg;
+}
+
+NOINLINE static void kept_by_cancel(void *arg)
+{
+    ADD(begun, 1);
+    (void)gs_chan_recv(chan_of_ints(0), NULL, GS_FOREVER);
+    (void)arg;
+}
+
+/* A goroutine that waits for a mutex in a struct; the struct is known by its beginning. */
+struct job {
+    long number[20];
+    gs_mutex mutex;
+};
+
+NOINLINE static void kept_by_struct(void *arg)
+{
+    struct job *job = arg;
+    CHECK_EQ(gs_mutex_lock(&job->mutex, GS_FOREVER), 0);
+    ADD(begun, 1);
+    (void)gs_mutex_lock(&job->mutex, GS_FOREVER);
+}
+
+/* Makes a channel with a goroutine that waits in it; returns it hidden. */
+NOINLINE static unsigned long hidden_channel(void)
+{
+    gs_chan *c = chan_of_ints(0);
+    CHECK_EQ(gs_go(kept_recv, c), 0);
+    return (unsigned long)c ^ HIDE;
+}
+
+static void *thread_with_variable(void *hidden)
+{
+    own_to_thread = (gs_chan *)((unsigned long)hidden ^ HIDE);
+    ADD(threads_ready, 1);
+    while (!GET(threads_end))
+        usleep(1000);
+    return own_to_thread;
+}
+
+static void *thread_with_stack(void *hidden)
+{
+    gs_chan *volatile local = (gs_chan *)((unsigned long)hidden ^ HIDE);
+    ADD(threads_ready, 1);
+    while (!GET(threads_end))
+        usleep(1000);
+    return local;
+}
+
+/* The channel is in r12 only, while the thread computes or is in a system call. */
+static void *thread_with_register(void *hidden)
+{
+    static struct timespec ms = {0, 1000000};
+    ADD(threads_ready, 1);
+    __asm__ volatile(
+        "mov %[hidden], %%r12\n\t"
+        "movabs %[key], %%r13\n\t"
+        "xor %%r13, %%r12\n\t"
+        "1:\n\t"
+        "mov $35, %%eax\n\t" /* nanosleep */
+        "mov %[ms], %%rdi\n\t"
+        "xor %%esi, %%esi\n\t"
+        "syscall\n\t"
+        "mov $1000000, %%ecx\n\t"
+        "2:\n\t"
+        "dec %%ecx\n\t"
+        "jnz 2b\n\t"
+        "cmpl $0, %[end]\n\t"
+        "je 1b\n\t"
+        :
+        : [hidden] "r"(hidden), [key] "i"(HIDE), [ms] "r"(&ms), [end] "m"(threads_end)
+        : "rax", "rcx", "rdi", "rsi", "r11", "r12", "r13", "memory", "cc");
+    return NULL;
+}
+
+/* The same in a function of gs_blocking. */
+static void *blocks_with_stack(void *hidden)
+{
+    return thread_with_stack(hidden);
+}
+
+static void *blocks_with_register(void *hidden)
+{
+    return thread_with_register(hidden);
+}
+
+static void in_blocking(void *hidden)
+{
+    (void)gs_blocking(blocks_with_stack, hidden);
+}
+
+static void in_blocking_with_register(void *hidden)
+{
+    (void)gs_blocking(blocks_with_register, hidden);
+}
+
+static void computes(void *hidden)
+{
+    (void)thread_with_register(hidden);
+}
+
+static void in_announced_call(void *hidden)
+{
+    CHECK_EQ(gs_entersyscall(), 0);
+    (void)thread_with_register(hidden);
+    CHECK_EQ(gs_exitsyscall(), 0);
+}
+
+/* Overwrites the part of the stack that has been used. */
+NOINLINE static void clear_stack(void)
+{
+    volatile char junk[16 << 10];
+    size_t i;
+    for (i = 0; i < sizeof junk; i++)
+        junk[i] = 0;
+}
+
+enum { KEPT_THREADS = 7 };
+
+NOINLINE static void keep_all(pthread_t *threads, gs_g **cancellable, struct job **job, gs_chan **buffer)
+{
+    static void *(*const on_thread[])(void *) = {thread_with_variable, thread_with_stack, thread_with_register};
+    static const gs_fn in_goroutine[] = {in_blocking, in_blocking_with_register, computes, in_announced_call};
+    static const gs_fn others[] = {kept_with_deadline, kept_by_file, kept_by_timer, kept_asleep,
+                                   kept_by_stack_of_another, kept_by_join};
+    gs_chan *c, **lost;
+    size_t i;
+    for (i = 0; i < LENGTH(on_thread); i++)
+        CHECK_EQ(pthread_create(&threads[i], NULL, on_thread[i], (void *)hidden_channel()), 0);
+    for (i = 0; i < LENGTH(in_goroutine); i++)
+        CHECK_EQ(gs_go(in_goroutine[i], (void *)hidden_channel()), 0);
+    global = (gs_chan *)(hidden_channel() ^ HIDE);
+    for (i = 0; i < LENGTH(others); i++)
+        CHECK_EQ(gs_go(others[i], NULL), 0);
+    *cancellable = go_ref(kept_by_cancel, NULL);
+    *job = new_zeroed(sizeof **job);
+    CHECK_EQ(gs_go(kept_by_struct, *job), 0);
+    /* In a block to which nothing refers. */
+    lost = new_zeroed(100);
+    lost[3] = (gs_chan *)(hidden_channel() ^ HIDE);
+    /* In a channel's buffer. */
+    *buffer = gs_chan_make(sizeof c, 1);
+    c = (gs_chan *)(hidden_channel() ^ HIDE);
+    CHECK_EQ(gs_chan_send(*buffer, &c, GS_FOREVER), 0);
+}
+
+static void find_none(void *arg)
+{
+    pthread_t threads[3];
+    gs_g *cancellable;
+    struct job *job;
+    gs_chan *buffer;
+    int i;
+    (void)arg;
+    CHECK_EQ(pipe(pipe_ends), 0);
+    keep_all(threads, &cancellable, &job, &buffer);
+    clear_stack();
+    /* What waits in channels, and 10 more; two of those have another with them. */
+    until_waiting(10 + 8 + 2, 10 + 8 + 2);
+    YIELD_UNTIL(GET(threads_ready) == KEPT_THREADS);
+    for (i = 0; i < 5; i++) {
+        if (leaks() != 0)
+            failed(__FILE__, __LINE__, "none is leaked", report);
+        CHECK_EQ(gs_sleep(1 * MS), 0);
+    }
+    SET(threads_end, 1);
+    for (i = 0; i < (int)LENGTH(threads); i++)
+        join_thread(threads[i]);
+    /* Used until here. */
+    CHECK_EQ(gs_cancel(cancellable), 0);
+    CHECK_EQ(gs_mutex_unlock(&job->mutex), 0);
+    CHECK_EQ(gs_chan_len(buffer), 1);
+}
+
+CHILD(kept)
+{
+    CHECK_EQ(gs_run(find_none, NULL), 0);
+}
+
+TEST(goroutines_that_something_may_wake_are_not_reported)
+{
+    check_child_succeeds("kept");
+}
+
+static void forget_global(void *arg)
+{
+    (void)arg;
+    global = (gs_chan *)(hidden_channel() ^ HIDE);
+    clear_stack();
+    until_waiting(1, 1);
+    CHECK_EQ(leaks(), 0);
+    global = NULL;
+    CHECK_EQ(leaks(), 1);
+    CHECK_HAS(report, "kept_recv()");
+}
+
+CHILD(forgotten)
+{
+    CHECK_EQ(gs_run(forget_global, NULL), 0);
+}
+
+TEST(a_goroutine_is_leaked_as_soon_as_the_last_pointer_is_gone)
+{
+    if (knows_blocks())
+        check_child_succeeds("forgotten");
+}
+
+/* ---- Errors ---- */
+
+static void try_errors(void *arg)
+{
+    (void)arg;
+    CHECK_EQ(gs_leaks(-1), -EBADF);
+    CHECK_EQ(gs_stop_the_world(), 0);
+    CHECK_EQ(gs_leaks(2), -EDEADLK);
+    CHECK_EQ(gs_start_the_world(), 0);
+}
+
+GO_TEST(a_report_needs_a_file_and_a_world_that_runs)
+{
+    try_errors(NULL);
+}
+
+static void *blocks_signals(void *arg)
+{
+    sigset_t all;
+    sigfillset(&all);
+    CHECK_EQ(pthread_sigmask(SIG_SETMASK, &all, NULL), 0);
+    ADD(threads_ready, 1);
+    while (!GET(threads_end))
+        usleep(1000);
+    return arg;
+}
+
+CHILD(blocked)
+{
+    pthread_t thread;
+    CHECK_EQ(gs_init(NULL), 0);
+    CHECK_EQ(pthread_create(&thread, NULL, blocks_signals, NULL), 0);
+    while (!GET(threads_ready))
+        usleep(1000);
+    CHECK_EQ(leaks(), -EBUSY);
+    SET(threads_end, 1);
+    join_thread(thread);
+    CHECK_EQ(leaks(), 0);
+}
+
+TEST(a_thread_whose_registers_cannot_be_read_is_an_error)
+{
+    check_child_succeeds("blocked");
+}
+
+/* ---- At exit ---- */
+
+static void leak_one_and_exit(void *arg)
+{
+    CHECK_EQ(gs_go(leak_send, arg), 0);
+    until_waiting(1, 1);
+    exit(7);
+}
+
+CHILD(exits)
+{
+    CHECK_EQ(gs_run(leak_one_and_exit, NULL), 0);
+}
+
+static void leak_one(void *arg)
+{
+    CHECK_EQ(gs_go(leak_send, arg), 0);
+    until_waiting(1, 1);
+}
+
+CHILD(shuts_down)
+{
+    CHECK_EQ(gs_run(leak_one, NULL), 0);
+    CHECK_EQ(gs_shutdown(GS_NOWAIT), -EAGAIN);
+    _exit(8);
+}
+
+static void check_report_of(const char *child, int status)
+{
+    struct outcome out;
+    run_child(child, &out);
+    CHECK(WIFEXITED(out.status));
+    CHECK_EQ(WEXITSTATUS(out.status), status);
+    CHECK_HAS(out.text, "leaked goroutines: 1\n");
+    CHECK_HAS(out.text, "leak_send()");
+}
+
+TEST(a_report_is_written_at_exit_and_by_a_shutdown_that_gives_up)
+{
+    const char *debug = getenv("GOSCHED_DEBUG");
+    char with[200];
+    snprintf(with, sizeof with, "%s%sleaks=1", debug ? debug : "", debug ? "," : "");
+    CHECK_EQ(setenv("GOSCHED_DEBUG", with, 1), 0);
+    check_report_of("exits", 7);
+    check_report_of("shuts_down", 8);
+}
+
