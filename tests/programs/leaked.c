@@ -159,7 +159,7 @@ NOINLINE static void leak_once(void *once)
 
 NOINLINE static void leak_in_once(void *once)
 {
-    CHECK_EQ(gs_go(leak_once, once), 0);
+    CHECK_EQ(gs_spawn(leak_once, once), 0);
     (void)gs_select(NULL, 0, GS_FOREVER);
 }
 
@@ -200,7 +200,7 @@ NOINLINE static void leak_at_end_of_chain(void *c)
 NOINLINE static void leak_with_channel_of_another(void *arg)
 {
     gs_chan *mine = chan_of_ints(0), *other = chan_of_ints(0);
-    CHECK_EQ(gs_go(leak_at_end_of_chain, other), 0);
+    CHECK_EQ(gs_spawn(leak_at_end_of_chain, other), 0);
     ADD(begun, 1);
     (void)gs_chan_recv(mine, NULL, GS_FOREVER);
     CHECK_EQ(gs_chan_close(other), 0);
@@ -222,7 +222,7 @@ static void plant(void)
 {
     size_t i;
     for (i = 0; i < LENGTH(leakers); i++)
-        CHECK_EQ(gs_go(leakers[i], NULL), 0);
+        CHECK_EQ(gs_spawn(leakers[i], NULL), 0);
     until_waiting((int)LENGTH(names), (int)LENGTH(names));
 }
 
@@ -262,6 +262,7 @@ CHILD(planted)
 {
     CHECK_EQ(gs_run(find_all, NULL), 0);
     CHECK_EQ(leaks(), knows_blocks() ? (int)LENGTH(names) : leaks());
+    _exit(0);
 }
 
 TEST(each_planted_leak_is_found_and_named)
@@ -277,7 +278,7 @@ static void find_many(void *arg)
 {
     int i;
     for (i = 0; i < MANY; i++)
-        CHECK_EQ(gs_go(leak_recv, NULL), 0);
+        CHECK_EQ(gs_spawn(leak_recv, NULL), 0);
     until_waiting(MANY, MANY);
     CHECK_EQ(leaks(), MANY);
     CHECK_HAS(report, "leaked goroutines: 10000\n");
@@ -289,6 +290,7 @@ static void find_many(void *arg)
 CHILD(many)
 {
     CHECK_EQ(gs_run(find_many, NULL), 0);
+    _exit(0); /* The leaked goroutines stay. */
 }
 
 TEST(goroutines_that_are_alike_are_shown_once)
@@ -298,8 +300,8 @@ TEST(goroutines_that_are_alike_are_shown_once)
 
 /* ---- Ones that aren't leaked ---- */
 
-static gs_chan *global;
-static __thread gs_chan *own_to_thread;
+static gs_chan *volatile global;
+static __thread gs_chan *volatile own_to_thread;
 static int pipe_ends[2];
 static int threads_ready, threads_end;
 
@@ -307,6 +309,7 @@ NOINLINE static void kept_recv(void *c)
 {
     ADD(begun, 1);
     (void)gs_chan_recv(c, NULL, GS_FOREVER);
+    ADD(gone, 1);
 }
 
 NOINLINE static void kept_with_deadline(void *arg)
@@ -352,7 +355,7 @@ NOINLINE static void kept_by_stack_of_another(void *arg)
     gs_waitgroup wg;
     memset(&wg, 0, sizeof wg);
     CHECK_EQ(gs_waitgroup_add(&wg, 1), 0);
-    CHECK_EQ(gs_go(sleeps_with, &wg), 0);
+    CHECK_EQ(gs_spawn(sleeps_with, &wg), 0);
     ADD(begun, 1);
     (void)gs_waitgroup_wait(&wg, GS_FOREVER);
     (void)arg;
@@ -388,11 +391,12 @@ NOINLINE static void kept_by_struct(void *arg)
     (void)gs_mutex_lock(&job->mutex, GS_FOREVER);
 }
 
-/* Makes a channel with a goroutine that waits in it; returns it hidden. */
-NOINLINE static unsigned long hidden_channel(void)
+/* Makes a channel with a goroutine of this name that waits in it; returns it hidden. */
+NOINLINE static unsigned long hidden_channel(const char *name)
 {
     gs_chan *c = chan_of_ints(0);
-    CHECK_EQ(gs_go(kept_recv, c), 0);
+    gs_spawn_opts opts = {.size = sizeof opts, .name = name};
+    CHECK_EQ(gs_spawn_with(kept_recv, c, &opts, NULL), 0);
     return (unsigned long)c ^ HIDE;
 }
 
@@ -487,27 +491,30 @@ enum { KEPT_THREADS = 7 };
 NOINLINE static void keep_all(pthread_t *threads, gs_g **cancellable, struct job **job, gs_chan **buffer)
 {
     static void *(*const on_thread[])(void *) = {thread_with_variable, thread_with_stack, thread_with_register};
+    static const char *const on_thread_names[] = {"thread variable", "stack", "register"};
+    static const char *const in_goroutine_names[] = {"gs_blocking", "gs_blocking's register", "goroutine's register",
+                                                     "register in a call"};
     static const gs_fn in_goroutine[] = {in_blocking, in_blocking_with_register, computes, in_announced_call};
     static const gs_fn others[] = {kept_with_deadline, kept_by_file, kept_by_timer, kept_asleep,
                                    kept_by_stack_of_another, kept_by_join};
-    gs_chan *c, **lost;
+    gs_chan *c, *volatile *lost;
     size_t i;
     for (i = 0; i < LENGTH(on_thread); i++)
-        CHECK_EQ(pthread_create(&threads[i], NULL, on_thread[i], (void *)hidden_channel()), 0);
+        CHECK_EQ(pthread_create(&threads[i], NULL, on_thread[i], (void *)hidden_channel(on_thread_names[i])), 0);
     for (i = 0; i < LENGTH(in_goroutine); i++)
-        CHECK_EQ(gs_go(in_goroutine[i], (void *)hidden_channel()), 0);
-    global = (gs_chan *)(hidden_channel() ^ HIDE);
+        CHECK_EQ(gs_spawn(in_goroutine[i], (void *)hidden_channel(in_goroutine_names[i])), 0);
+    global = (gs_chan *)(hidden_channel("global") ^ HIDE);
     for (i = 0; i < LENGTH(others); i++)
-        CHECK_EQ(gs_go(others[i], NULL), 0);
+        CHECK_EQ(gs_spawn(others[i], NULL), 0);
     *cancellable = go_ref(kept_by_cancel, NULL);
     *job = new_zeroed(sizeof **job);
-    CHECK_EQ(gs_go(kept_by_struct, *job), 0);
+    CHECK_EQ(gs_spawn(kept_by_struct, *job), 0);
     /* In a block to which nothing refers. */
     lost = new_zeroed(100);
-    lost[3] = (gs_chan *)(hidden_channel() ^ HIDE);
+    lost[3] = (gs_chan *)(hidden_channel("lost block") ^ HIDE);
     /* In a channel's buffer. */
     *buffer = gs_chan_make(sizeof c, 1);
-    c = (gs_chan *)(hidden_channel() ^ HIDE);
+    c = (gs_chan *)(hidden_channel("buffer") ^ HIDE);
     CHECK_EQ(gs_chan_send(*buffer, &c, GS_FOREVER), 0);
 }
 
@@ -542,6 +549,7 @@ static void find_none(void *arg)
 CHILD(kept)
 {
     CHECK_EQ(gs_run(find_none, NULL), 0);
+    _exit(0); /* The leaked goroutines stay. */
 }
 
 TEST(goroutines_that_something_may_wake_are_not_reported)
@@ -552,7 +560,7 @@ TEST(goroutines_that_something_may_wake_are_not_reported)
 static void forget_global(void *arg)
 {
     (void)arg;
-    global = (gs_chan *)(hidden_channel() ^ HIDE);
+    global = (gs_chan *)(hidden_channel("global") ^ HIDE);
     clear_stack();
     until_waiting(1, 1);
     CHECK_EQ(leaks(), 0);
@@ -564,6 +572,7 @@ static void forget_global(void *arg)
 CHILD(forgotten)
 {
     CHECK_EQ(gs_run(forget_global, NULL), 0);
+    _exit(0); /* The leaked goroutines stay. */
 }
 
 TEST(a_goroutine_is_leaked_as_soon_as_the_last_pointer_is_gone)
@@ -621,7 +630,7 @@ TEST(a_thread_whose_registers_cannot_be_read_is_an_error)
 
 static void leak_one_and_exit(void *arg)
 {
-    CHECK_EQ(gs_go(leak_send, arg), 0);
+    CHECK_EQ(gs_spawn(leak_send, arg), 0);
     until_waiting(1, 1);
     exit(7);
 }
@@ -633,7 +642,7 @@ CHILD(exits)
 
 static void leak_one(void *arg)
 {
-    CHECK_EQ(gs_go(leak_send, arg), 0);
+    CHECK_EQ(gs_spawn(leak_send, arg), 0);
     until_waiting(1, 1);
 }
 

@@ -42,7 +42,9 @@ const TRIES: u32 = 1000;
 const PAUSE: i64 = 1_000_000;
 
 /// Lists the leaked goroutines by their descriptors' addresses. The world must be stopped. Fails
-/// with a negative errno value. `-EBUSY`: a thread can't be halted.
+/// with a negative errno value. `-EBUSY`: a thread can't be halted. Not inlined: its frame has
+/// addresses of objects, and must be below `Caller::sp`.
+#[inline(never)]
 pub fn leaked(rt: &Runtime, caller: &Caller) -> Result<Mapped<usize>, i32> {
     registers::show_all(rt);
     for _ in 0..TRIES {
