@@ -2036,6 +2036,31 @@ int gs_dump_json(int fd);
 int gs_dump_pprof(int fd);
 
 /**
+ * Writes a report of the leaked goroutines to fd. A goroutine is leaked if it waits, without a
+ * deadline, for an object (a channel, a mutex, the end of a goroutine, ...) to which nothing refers
+ * that may run again: no memory of the process, no register of a thread, and no stack but those of
+ * other leaked goroutines. The report shows each goroutine's backtrace; goroutines that wait alike
+ * are shown once.
+ *
+ * Every word that could be a pointer counts as one: to the channel, or to anywhere in the block of
+ * malloc that the object lies in. So what is reported is leaked, unless the program hides its
+ * pointers (in a file, in the kernel, or encoded). What isn't reported may be leaked nevertheless:
+ * docs/observability.md says when.
+ *
+ * All threads stand still meanwhile, 0.5 s for 1 GB of memory: goroutines as by gs_stop_the_world,
+ * plain threads by the preemption signal, so calls that Linux doesn't restart (poll, nanosleep, ...)
+ * fail with EINTR. GOSCHED_DEBUG=leaks=1 writes the report to standard error when the process
+ * exits.
+ *
+ * The number of leaked goroutines; -EBUSY: a thread blocks the preemption signal, or there is none
+ * (GOSCHED_PREEMPT_SIGNAL=0), so its registers can't be read; -EDEADLK: the caller has stopped the
+ * world; -EBADF; -ENOMEM; a negative errno value of write(2), or of a file of /proc. Goroutines and
+ * plain threads; may switch goroutines; not from a signal handler.
+ * Not async-signal-safe.
+ */
+int gs_leaks(int fd);
+
+/**
  * Sets a deadlock handler: when all goroutines wait and nothing can wake any of them, a thread of
  * the library calls f(ctx) instead of reporting the deadlock and aborting. NULL restores report
  * and abort. f must not block nor end the runtime. When f returns, the runtime goes on waiting,

@@ -169,6 +169,7 @@ const PROGRAMS: &[Program] = &[
     program("stress", "stress.c", widened),
     program("cxx", "cxx.cpp", widened),
     program("leaks", "leaks.c", matrix),
+    program("leaked", "leaked.c", widened),
     program("flat", "flat.c", three),
     program("fault", "fault.c", flat),
     program("io", "io.c", widened),

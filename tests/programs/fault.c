@@ -783,6 +783,9 @@ static void embedders(void)
     if (null >= 0) {
         (void)GOOD(gs_dump(null));
         (void)GOOD(gs_stats_write(null));
+        i = gs_leaks(null);
+        if (i != -EBUSY)
+            (void)GOOD(i);
         (void)GOOD(gs_dump_json(null));
         (void)GOOD(gs_dump_pprof(null));
         CHECK_EQ(close(null), 0);
