@@ -31,11 +31,6 @@ const COUNTER_INTERVAL: i64 = 10_000;
 const REALTIME: u64 = 1;
 const MONOTONIC: u64 = 3;
 
-/// The key of libgosched's logs that says how many goroutines are in the queue of the P that writes it.
-const RUN_QUEUE: &str = "run queue";
-/// The keys of libgosched's logs whose values are numbers of something, and no counts.
-const MOMENTS: [&str; 3] = ["stolen from", "node", "handed off"];
-
 /// What kind of track it is: the upper byte of its UUID.
 #[derive(Clone, Copy)]
 #[repr(u8)]
@@ -458,10 +453,7 @@ impl<W: Write> Converter<W> {
             }
             Kind::UserLog => {
                 let (key, value) = (tables.string(b), tables.string(c));
-                match count_of(value).filter(|_| !MOMENTS.contains(&key)) {
-                    Some(value) if key == RUN_QUEUE => {
-                        self.count(&format!("{key} of P {}", event.p), value)
-                    }
+                match count_of(value) {
                     Some(value) => self.count(key, value),
                     None if key.is_empty() => self.instant(event, value),
                     None => self.instant(event, &format!("{key}: {value}")),

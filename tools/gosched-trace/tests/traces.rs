@@ -288,10 +288,10 @@ fn slices_of_the_converted_trace_nest_and_arrows_end() {
 fn logs_of_counts_are_counters_and_others_are_instants() {
     let mut trace = one(&[]);
     let logs = [
-        ("run queue", "3"),
+        ("P0 queue", "3"),
         ("depth", "-2"),
         ("load", "2.5"),
-        ("stolen from", "1"),
+        ("stolen", "node 1"),
         ("path", "/x"),
         ("", "hello"),
     ];
@@ -329,9 +329,9 @@ fn logs_of_counts_are_counters_and_others_are_instants() {
             }
         }
     }
-    let wanted = [("depth", -2.0), ("load", 2.5), ("run queue of P 0", 3.0)];
+    let wanted = [("P0 queue", 3.0), ("depth", -2.0), ("load", 2.5)];
     assert_eq!(counters, wanted.map(|(name, value)| (name.to_string(), value)).into());
-    assert_eq!(instants, ["stolen from: 1", "path: /x", "hello"]);
+    assert_eq!(instants, ["stolen: node 1", "path: /x", "hello"]);
 }
 
 #[derive(Clone, Debug)]
