@@ -56,7 +56,7 @@ enum Failure {
     Usage(String),
     /// What couldn't be read or written.
     Other(String),
-    /// Nobody reads the output any more.
+    /// The reader of the output has closed its end.
     Closed,
 }
 
