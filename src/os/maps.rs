@@ -88,9 +88,8 @@ fn parse(line: &[u8], data_end: &mut usize) -> Option<Mapping> {
 }
 
 fn number(text: &[u8], base: u32) -> Option<usize> {
-    text.iter().try_fold(0usize, |n, &c| {
-        Some(n * base as usize + char::from(c).to_digit(base)? as usize)
-    })
+    text.iter()
+        .try_fold(0usize, |n, &c| Some(n * base as usize + char::from(c).to_digit(base)? as usize))
 }
 
 /// A file of `/proc` that is open.

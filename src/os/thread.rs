@@ -58,7 +58,8 @@ impl Own {
         let here = 0u8;
         let first_frame = &raw const here as usize;
         // SAFETY: takes nothing.
-        self.list.push(OwnThread { handle: unsafe { libc::pthread_self() }, id: id(), first_frame });
+        let handle = unsafe { libc::pthread_self() };
+        self.list.push(OwnThread { handle, id: id(), first_frame });
     }
 
     /// The thread has been joined. A thread that was started since may have the same
@@ -602,7 +603,8 @@ mod tests {
     #[test]
     fn a_thread_that_has_gone_is_not_taken_for_its_successor() {
         let thread = |(handle, id)| OwnThread { handle, id, first_frame: 0 };
-        let mut own = Own { starting: 0, list: [(1, 100), (2, 101), (2, 102)].map(thread).to_vec() };
+        let mut own =
+            Own { starting: 0, list: [(1, 100), (2, 101), (2, 102)].map(thread).to_vec() };
         own.has_gone(1);
         own.has_gone(2);
         assert_eq!(own.list, [thread((2, 102))]);

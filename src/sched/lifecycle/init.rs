@@ -179,7 +179,9 @@ pub fn init_with(resolve: impl FnOnce() -> Result<Config, i32>) -> Result<(), i3
     });
     if made.is_ok() {
         tracing::start_by_environment();
-        above().map_or((), |above| (above.has_made)());
+        if let Some(above) = above() {
+            (above.has_made)();
+        }
     }
     made
 }
@@ -214,7 +216,9 @@ pub fn shutdown(deadline: i64) -> i32 {
             Ok(Attempt::NoRuntime) => return 0,
             Ok(Attempt::Again) => {}
             Err(e) => {
-                above().map_or((), |above| (above.gives_up)());
+                if let Some(above) = above() {
+                    (above.gives_up)();
+                }
                 return e;
             }
         }

@@ -34,9 +34,15 @@ pub enum Block {
     /// Code may refer to the object without a pointer, for instance to a global variable.
     Always,
     /// A block of malloc(3). References in itself don't count.
-    Malloc { start: usize, end: usize },
+    Malloc {
+        start: usize,
+        end: usize,
+    },
     /// All of a mapping.
-    Mapping { start: usize, end: usize },
+    Mapping {
+        start: usize,
+        end: usize,
+    },
 }
 
 /// Bytes and alignment of the heaps that glibc makes for threads.
@@ -138,7 +144,7 @@ fn walk(
         if size == HEADER && at + SMALLEST == heap.end {
             break reader.at(at + HEADER).is_some_and(|[_, word]| word & !BITS == 0);
         }
-        let is_chunk = size >= SMALLEST && size % ALIGN == 0 && size <= heap.end - at;
+        let is_chunk = size >= SMALLEST && size.is_multiple_of(ALIGN) && size <= heap.end - at;
         if !is_chunk || word & IS_MAPPED != 0 {
             break false;
         }
@@ -177,7 +183,7 @@ fn walk_mapped(reader: &mut Headers, mapping: &Mapping, objects: &mut [Object]) 
             let is_chunk = before == 0
                 && word & (BITS & !IS_OF_THREAD) == IS_MAPPED
                 && size != 0
-                && size % PAGE == 0
+                && size.is_multiple_of(PAGE)
                 && size <= mapping.end - at;
             if !is_chunk {
                 return;
@@ -205,7 +211,7 @@ impl Headers {
 
     /// The two words at an address. `None`: there is no memory, or the address isn't a word's.
     fn at(&mut self, at: usize) -> Option<[usize; 2]> {
-        if at % 8 != 0 {
+        if !at.is_multiple_of(8) {
             return None;
         }
         if at < self.start || at + 16 > self.start + self.len {

@@ -37,12 +37,12 @@ mod blocks;
 mod marks;
 mod search;
 
+use super::out::Out;
 use crate::arch;
 use crate::backtrace::symbols::Symbols;
 use crate::backtrace::unwind::{self, Frame, MOST_FRAMES, Registers};
 use crate::os::mapped::Mapped;
 use crate::os::{file, heap, log, time};
-use super::out::Out;
 use crate::sched::lifecycle::stopping;
 use crate::sched::take::call;
 use crate::sched::types::g::GRef;
@@ -136,8 +136,7 @@ impl Leaks {
     fn find() -> Result<Leaks, i32> {
         let registers = arch::kept_registers();
         let caller = Caller { sp: core::hint::black_box(&registers).as_ptr() as usize, registers };
-        let mut leaks =
-            Leaks { all: Mapped::new(), frames: Mapped::new(), text: Mapped::new() };
+        let mut leaks = Leaks { all: Mapped::new(), frames: Mapped::new(), text: Mapped::new() };
         let Some(rt) = Visit::begin() else { return Ok(leaks) };
         match stopping::stop() {
             0 => {}
@@ -213,7 +212,8 @@ impl Leaks {
         groups.extend(order.chunk_by(|a, b| self.order(a, b).is_eq()));
         groups.sort_unstable_by_key(|group| group[0].id);
         let shows_all = try_rt().is_some_and(|rt| rt.debug.all_frames);
-        let (mut out, mut symbols) = (Out::new(|bytes: &[u8]| file::write_whole(fd, bytes)), Symbols::new(shows_all));
+        let (mut out, mut symbols) =
+            (Out::new(|bytes: &[u8]| file::write_whole(fd, bytes)), Symbols::new(shows_all));
         let _ = writeln!(out, "leaked goroutines: {}", self.all.len());
         for group in groups {
             if out.has_failed() {

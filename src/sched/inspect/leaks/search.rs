@@ -413,11 +413,7 @@ fn look_at(marks: &mut Marks, room: &mut [u64], range: Range<usize>) -> Result<(
 }
 
 /// Calls `f` with each part of a range that is in none of the cuts, which are sorted and apart.
-fn each_outside(
-    cuts: &[(usize, usize)],
-    range: Range<usize>,
-    f: &mut dyn FnMut(Range<usize>),
-) {
+fn each_outside(cuts: &[(usize, usize)], range: Range<usize>, f: &mut dyn FnMut(Range<usize>)) {
     let mut at = range.start;
     let first = cuts.partition_point(|&(_, end)| end <= range.start);
     for &(start, end) in cuts[first..].iter().take_while(|&&(start, _)| start < range.end) {
