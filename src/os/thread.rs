@@ -4,6 +4,7 @@ use super::heap;
 use super::locked::Locked;
 use super::spin::assert_none_held;
 use core::ffi::{c_ulong, c_void};
+use core::hint::black_box;
 use core::mem::MaybeUninit;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -53,10 +54,8 @@ impl Own {
     }
 
     /// The calling thread has been started.
-    fn has_come(&mut self) {
+    fn has_come(&mut self, first_frame: usize) {
         self.starting -= 1;
-        let here = 0u8;
-        let first_frame = &raw const here as usize;
         // SAFETY: takes nothing.
         let handle = unsafe { libc::pthread_self() };
         self.list.push(OwnThread { handle, id: id(), first_frame });
@@ -114,10 +113,29 @@ pub fn forget_own() {
     });
 }
 
+/// The function of a new thread, and its argument.
+struct Start {
+    f: extern "C" fn(*mut c_void) -> *mut c_void,
+    arg: *mut c_void,
+}
+
 /// A thread that this library has started and will join.
 pub struct Thread(libc::pthread_t);
 
 impl Thread {
+    /// The first function of a thread.
+    extern "C" fn begin(start: *mut c_void) -> *mut c_void {
+        // SAFETY: `start` has made the box for this thread.
+        let Start { f, arg } = *unsafe { Box::from_raw(start.cast::<Start>()) };
+        let here = 0u8;
+        let first_frame = black_box(&raw const here) as usize;
+        OWN.with(|own| own.has_come(first_frame));
+        let result = f(arg);
+        // The frame stays until here.
+        black_box(&here);
+        result
+    }
+
     /// Starts a thread, which the caller must join or forget, with the system's default stack. All
     /// signals are blocked on it but those that faults raise. The first call of `f` must be
     /// [`set_up_current`]. Fails with a negative errno value.
@@ -129,12 +147,21 @@ impl Thread {
         if !OWN.with(Own::begin) {
             return Err(-libc::ENOMEM);
         }
+        let Some(start) = heap::boxed(Start { f, arg }) else {
+            OWN.with(|own| own.starting -= 1);
+            return Err(-libc::ENOMEM);
+        };
+        let start = Box::into_raw(start);
         let mut id = MaybeUninit::uninit();
         let blocked = block_signals();
         // SAFETY: `id` is writable, the attributes are the default ones.
-        let r = unsafe { libc::pthread_create(id.as_mut_ptr(), ptr::null(), f, arg) };
+        let r = unsafe {
+            libc::pthread_create(id.as_mut_ptr(), ptr::null(), Thread::begin, start.cast())
+        };
         blocked.restore();
         if r != 0 {
+            // SAFETY: no thread has got the box.
+            drop(unsafe { Box::from_raw(start) });
             OWN.with(|own| own.starting -= 1);
             return Err(-r);
         }
@@ -228,7 +255,6 @@ fn block_signals() -> SignalMask {
 /// For a thread that [`Thread::start`] has started, once: names the thread (15 characters at most),
 /// turns pthread_cancel(3) off on it for good, and asks the kernel for exact timeouts on it.
 pub fn set_up_current(name: &core::ffi::CStr) {
-    OWN.with(Own::has_come);
     // pthread_cancel(3) is off for good: only the library ends the thread.
     core::mem::forget(NoCancel::new());
     // SAFETY: the name is a C string, which concerns this thread only.

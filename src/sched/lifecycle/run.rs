@@ -79,7 +79,7 @@ pub fn run_root(create: impl FnOnce(MRef) -> Result<GRef, i32>) -> i32 {
     // Release: pairs with the Acquire of the deadlock detector.
     m.hold.end();
     drop(inside);
-    g0::run(m);
+    run_below(m);
     black_box(&registers);
     m.first_frame.set(0);
     m.give_affinity_back();
@@ -93,6 +93,12 @@ pub fn run_root(create: impl FnOnce(MRef) -> Result<GRef, i32>) -> i32 {
     drop((alt, exact));
     rt.runner_leaves(m);
     0
+}
+
+/// Runs goroutines in a frame of its own, below the frame of `run_root`, which has nothing of g0's.
+#[inline(never)]
+fn run_below(m: MRef) {
+    g0::run(m);
 }
 
 /// Lets the thread of `runner`, whose root goroutine has ended, go back to its owner as soon as it
