@@ -460,7 +460,7 @@ impl Session {
         }
     }
 
-    /// Ends the session if nobody wants its events. The thread ends, and a later request starts
+    /// Ends the session if there is neither a trace nor a flight recorder. The thread ends, and a later request starts
     /// another.
     fn end_if_unwanted(&self) {
         if !self.is_wanted() {
