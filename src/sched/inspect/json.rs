@@ -18,7 +18,7 @@ pub fn dump(fd: i32) -> i32 {
             let _ = writeln!(out, "{}", if i == 0 { "" } else { "," });
             let _ = write_one(&mut out, snapshot, g, symbols);
         }
-        let _ = write!(out, "\n]}}\n");
+        let _ = writeln!(out, "\n]}}");
         out.end()
     })
 }

@@ -5,9 +5,10 @@
 //! when the world runs again: a stopped goroutine may hold the loader's lock, which the look-up
 //! needs, or read the pipe that the text goes into.
 //!
-//! For 10,000 goroutines of 4 frames each the world stood for 16 ms on a virtual machine of two
-//! shared cores. Most of that is the first touch of each stack, which no cache holds and which takes
-//! a walk of the page tables: `gs_foreach_g` takes as long, and reads one frame. The walks add 1 ms.
+//! For 10,000 goroutines of 4 frames each the world stood for 10 ms on a virtual machine with a free
+//! core, and for 30 ms while six threads shared its two cores. Most of that is the first touch of
+//! each stack, which no cache holds and which takes a walk of the page tables: `gs_foreach_g` takes
+//! as long, and reads one frame.
 
 use super::embed::{self, GSnapshot};
 use crate::backtrace::symbols::{Symbol, Symbols};

@@ -195,7 +195,7 @@ pub unsafe fn switch_to_g0(m: MRef, commit: Option<Commit>) {
     }
     if m.p.get().is_null() {
         // The world may be stopped: until the goroutine's registers are saved a collector must not
-        // see an old context. Release: pairs with the Acquire where the stack is walked from.
+        // see an old context. Release: pairs with the Acquire in `registers::at_rest`.
         g.context.store(0, Ordering::Release);
     }
     let left = Left { m, commit, arg: g.address() };

@@ -42,7 +42,9 @@ pub fn is_there() -> bool {
 /// runtime.
 pub fn start() {
     STATE.store(state::RUNS, Ordering::Release);
-    match Thread::start(main, ptr::null_mut()) {
+    // Signals that come before the thread runs count.
+    let seen = SIGNALS.load(Ordering::Relaxed);
+    match Thread::start(main, ptr::without_provenance_mut(seen as usize)) {
         Ok(started) => {
             THREAD.with(|thread| *thread = Some(started));
             signal::on_quit(note_signal);
@@ -89,9 +91,10 @@ fn note_signal() {
     futex::wake(&SIGNALS, 1);
 }
 
-extern "C" fn main(_: *mut c_void) -> *mut c_void {
+/// `seen`: how many signals had come before the thread was started.
+extern "C" fn main(seen: *mut c_void) -> *mut c_void {
     thread::set_up_current(c"gosched-quit");
-    let mut seen = SIGNALS.load(Ordering::Acquire);
+    let mut seen = seen.addr() as u32;
     loop {
         futex::wait(&SIGNALS, seen, -1);
         let now = SIGNALS.load(Ordering::Acquire);
