@@ -232,6 +232,7 @@ const VARIANTS: &[Program] = &[
         options: ADDRESS_SANITIZER,
         settings: once,
     },
+    Program { name: "asan_leaked", file: "leaked.c", options: ADDRESS_SANITIZER, settings: once },
     Program { name: "asan_stress", file: "stress.c", options: ADDRESS_SANITIZER, settings: once },
     // The program has a copy of the C++ runtime, which others don't see unless they ask for it.
     Program {

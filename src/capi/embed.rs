@@ -304,7 +304,7 @@ pub extern "C" fn gs_dump_pprof(fd: c_int) -> c_int {
 /// pointers (in a file, in the kernel, or encoded). What isn't reported may be leaked nevertheless:
 /// docs/observability.md says when.
 ///
-/// All threads stand still meanwhile, 0.5 s for 1 GB of memory: goroutines as by gs_stop_the_world,
+/// All threads stand still meanwhile, about 2 s for 1 GB of memory: goroutines as by gs_stop_the_world,
 /// plain threads by the preemption signal, so calls that Linux doesn't restart (poll, nanosleep, ...)
 /// fail with EINTR. GOSCHED_DEBUG=leaks=1 writes the report to standard error when the process
 /// exits.

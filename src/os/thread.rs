@@ -462,7 +462,7 @@ pub fn is_zombie(id: i32) -> bool {
     let mut text = [0; 512];
     let stat = read_of_thread(id, "stat", &mut text).unwrap_or_default();
     let name_end = stat.iter().rposition(|&c| c == b')');
-    matches!(name_end.and_then(|end| stat.get(end + 2)), None | Some(b'Z' | b'X'))
+    matches!(name_end.and_then(|end| stat.get(end + 2)), Some(b'Z' | b'X'))
 }
 
 /// Sends a signal to one thread of this process, if it is still there.

@@ -48,8 +48,12 @@ const PAUSE: i64 = 1_000_000;
 pub fn leaked(rt: &Runtime, caller: &Caller) -> Result<Mapped<usize>, i32> {
     registers::show_all(rt);
     for _ in 0..TRIES {
-        let halted = halt(rt)?;
-        if rt.may_visit() && thread::each_own(|_, _| ()).is_some() && registers::all_show(rt) {
+        let (halted, is_sure) = halt(rt)?;
+        if is_sure
+            && rt.may_visit()
+            && thread::each_own(|_, _| ()).is_some()
+            && registers::all_show(rt)
+        {
             return Search::new(rt)?.run(caller, &halted);
         }
         drop(halted);
@@ -59,15 +63,19 @@ pub fn leaked(rt: &Runtime, caller: &Caller) -> Result<Mapped<usize>, i32> {
     Err(-libc::EBUSY)
 }
 
-/// Halts plain threads, and functions of `gs_blocking`.
-fn halt(rt: &Runtime) -> Result<Halted, i32> {
+/// Halts plain threads, and functions of `gs_blocking`. False: perhaps not all of them.
+fn halt(rt: &Runtime) -> Result<(Halted, bool), i32> {
     let me = m::current();
-    Halted::begin(rt.preempt_signal, &mut |id| {
-        // Without a halt this thread would wait for the locks. A thread that is halted may hold
-        // them: then no thread is exempt, and the threads go on.
+    let mut is_sure = true;
+    let halted = Halted::begin(rt.preempt_signal, &mut |id| {
+        // A thread that is halted may hold the locks, so this thread must not wait for them: it
+        // gives up, and the threads go on.
         let mut is_exempt = false;
         let mut blocks = false;
         if thread::each_own(|own, _| is_exempt |= own == id).is_none() || !rt.may_visit() {
+            is_sure = false;
+        }
+        if !is_sure {
             return true;
         }
         rt.for_each_m(|m| {
@@ -77,7 +85,8 @@ fn halt(rt: &Runtime) -> Result<Halted, i32> {
             }
         });
         is_exempt && !blocks
-    })
+    })?;
+    Ok((halted, is_sure))
 }
 
 struct Search<'a> {
