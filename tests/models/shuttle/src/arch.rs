@@ -10,12 +10,14 @@ pub mod tsan;
 mod x86_64;
 
 pub use x86_64::{
-    Begin, FpControl, Place, RED_ZONE, TlsSlot, Words, address_of_cxa_get_globals, kept_registers,
-    lowest_in_use, prefetch, prefetch_lines, prefetch_to_write, prepare, prepare_call, restart,
-    set_body, switch, tls_generation, tls_slot, valgrind_forget, valgrind_register,
+    Begin, FpControl, Place, RED_ZONE, Registers, TlsSlot, Words, address_of_cxa_get_globals,
+    call_handler, kept_registers, lowest_in_use, prefetch, prefetch_lines, prefetch_to_write,
+    prepare, prepare_call, restart, set_body, switch, tls_generation, tls_slot, valgrind_forget,
+    valgrind_register,
 };
 
 use crate::machine;
+pub(crate) use x86_64::usdt;
 
 pub fn address_of_preempt_word() -> *const core::sync::atomic::AtomicU32 {
     &raw const crate::sched::run::requests::gs_preempt_word

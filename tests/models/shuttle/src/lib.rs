@@ -17,6 +17,7 @@ extern crate shuttle_core as core;
 pub mod arch;
 #[path = "../../../../src/atomic.rs"]
 pub mod atomic;
+pub mod backtrace;
 pub mod bursts;
 #[path = "../../../../src/chan/mod.rs"]
 pub mod chan;
@@ -28,7 +29,6 @@ pub mod model;
 pub mod numa;
 pub mod os;
 pub mod poll;
-#[path = "../../../../src/sched/mod.rs"]
 pub mod sched;
 #[path = "../../../../src/stack/mod.rs"]
 pub mod stack;
@@ -36,3 +36,4 @@ pub mod stack;
 pub mod sync;
 #[path = "../../../../src/time/mod.rs"]
 pub mod time;
+pub mod trace;

@@ -295,6 +295,14 @@ pub mod file {
         Other,
     }
 
+    pub fn open(_path: &std::ffi::CStr, _flags: i32, _mode: u32) -> i32 {
+        -libc::ENOENT
+    }
+
+    pub fn keep_for_library(fd: i32) -> i32 {
+        fd
+    }
+
     pub fn use_own_table() -> bool {
         true
     }
@@ -519,7 +527,20 @@ pub mod signal {
         }
     }
 
-    pub fn on_fault(_hook: fn(usize)) {}
+    pub fn on_fault(_hook: fn(usize, *const core::ffi::c_void)) {}
+
+    pub fn on_quit(_hook: fn()) {}
+
+    pub fn end_quit() {}
+}
+
+/// No search for leaks halts the threads of this machine.
+pub mod halt {
+    pub fn in_handler(_context: *mut core::ffi::c_void) {}
+
+    pub fn wait_in_call() {}
+
+    pub fn forked() {}
 }
 
 pub mod thread {
