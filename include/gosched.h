@@ -554,7 +554,7 @@ typedef struct gs_frame {
     /**
      * The line in the file; 0: not known.
      */
-    int line;
+    int64_t line;
 } gs_frame;
 
 /**

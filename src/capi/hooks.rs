@@ -28,7 +28,7 @@ pub struct gs_frame {
     /// The source file. NULL: not known.
     pub file: *const c_char,
     /// The line in the file; 0: not known.
-    pub line: c_int,
+    pub line: i64,
 }
 
 /// A hook for the frames of a goroutine.

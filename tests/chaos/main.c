@@ -543,7 +543,7 @@ static void list(void)
     printf("\n");
 }
 
-/* CHAOS_TRACE: a file for a trace of all rounds. */
+/* CHAOS_TRACE: a file for a trace of all rounds, beside which the flight recorder runs. */
 static bool begin_trace(void)
 {
     const char *path = getenv("CHAOS_TRACE");
@@ -551,9 +551,19 @@ static bool begin_trace(void)
     if (!path)
         return false;
     e = fd < 0 ? -errno : gs_trace_start(fd);
+    if (e == 0)
+        e = gs_flight_start(SEC);
     if (e != 0)
         WRONG("no trace in %s: %s", path, gs_strerror(e));
     return true;
+}
+
+static void end_trace(void)
+{
+    int e, null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    if ((e = gs_flight_write(null)) != 0 || (e = gs_flight_stop()) != 0 || (e = gs_trace_stop()) != 0)
+        WRONG("the trace has failed: %s", gs_strerror(e));
+    close(null);
 }
 
 int main(int argc, char **argv)
@@ -598,8 +608,8 @@ int main(int argc, char **argv)
         one_round(&dice, left < length ? left : length);
     }
     host_stop();
-    if (is_traced && gs_trace_stop() != 0)
-        WRONG("the trace has failed");
+    if (is_traced)
+        end_trace();
     printf("ok chaos: seed %llu, %d rounds, %ld operations\n", (unsigned long long)seed, atomic_load(&round_number),
            atomic_load(&steps));
     return 0;

@@ -260,7 +260,7 @@ fn stack_with_script(g: GRef, stream: &Stream, from: Registers, bounds: (usize, 
     let frames = (rt().points.script_frames)(g, &mut room);
     for (to, frame) in foreign.iter_mut().zip(frames) {
         let (function, file) = (string_of(frame.function), string_of(frame.file));
-        *to = ForeignFrame { function, file, line: frame.line.max(0) as u32 };
+        *to = ForeignFrame { function, file, line: u32::try_from(frame.line).unwrap_or(0) };
     }
     // SAFETY: as in `stack_of`, which waits.
     unsafe { stream.shapes.id_of(from, bounds, &foreign[..frames.len()]) }

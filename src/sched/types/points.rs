@@ -6,7 +6,7 @@ use super::m::MRef;
 use super::p::PRef;
 use super::runtime::Runtime;
 use super::task::Task;
-use core::ffi::{c_char, c_int};
+use core::ffi::c_char;
 use core::ptr;
 
 /// A frame of an interpreter's stack. `gs_frame`.
@@ -17,7 +17,7 @@ pub struct ScriptFrame {
     pub function: *const c_char,
     pub file: *const c_char,
     /// 0: not known.
-    pub line: c_int,
+    pub line: i64,
 }
 
 impl ScriptFrame {

@@ -4,7 +4,7 @@
 //! Go finds them in its collector (`goroutineleak`, Go 1.26): it marks from the goroutines that can
 //! run; then each goroutine that waits for a marked object is marked too, and what it refers to,
 //! until nothing changes; the rest is leaked. C has no types that tell pointers from other words.
-//! So here each word of the process counts as a reference that could be one.
+//! So here each word of the process that could be a reference counts as a reference.
 //!
 //! ```text
 //!   live:    all memory that can be read  -+
@@ -28,8 +28,8 @@
 //!
 //! # All memory at one moment
 //!
-//! If a thread moved a pointer from a word that was not looked at yet to one that was, the pointer
-//! would be missed. So everything stands still: goroutines by the stopped world, goroutines in
+//! If a thread moved a pointer from a word that was not looked at yet to a word that was, the
+//! pointer would be missed. So everything stands still: goroutines by the stopped world, goroutines in
 //! system calls by `registers::show_all`, and plain threads, and functions of `gs_blocking`, by
 //! `os::halt`. The search takes no lock that a halted thread may hold, and no memory from a heap.
 
@@ -195,7 +195,10 @@ impl Leaks {
     /// Orders goroutines so that those are beside each other that are shown as one: they wait for the
     /// same reason, in the same calls, and the same call has spawned them.
     fn order(&self, a: &Leak, b: &Leak) -> cmp::Ordering {
-        let pcs = |leak| self.frames(leak).iter().map(|frame| frame.pc);
+        let own = arch::own_code();
+        let is_own = |frame: &&Frame| own.as_ref().is_some_and(|own| own.contains(&frame.pc));
+        // The library's frames are not shown, and depend on what the M did next.
+        let pcs = |leak| self.frames(leak).iter().skip_while(is_own).map(|frame| frame.pc);
         let by_words = (a.why as u8, a.pc).cmp(&(b.why as u8, b.pc));
         by_words.then_with(|| pcs(a).cmp(pcs(b)))
     }

@@ -122,6 +122,7 @@ fn all_hooks() -> Hooks {
         tick: None,
         fork_child: None,
         shutdown: None,
+        frames: None,
         tick_every: 1,
     }
 }

@@ -299,6 +299,7 @@ fn the_hooks_of_the_end_fork() {
             tick: None,
             fork_child: None,
             shutdown: Some(fork_in_a_hook),
+            frames: None,
             tick_every: 1,
         };
         assert_eq!(hooks::set(Some(forks)), 0);
