@@ -124,7 +124,7 @@ function TestDeadlock.test_says_who_waits_and_can_be_caught()
     print(gs.go(function() return "fine" end):join())]]
   lu.assertEquals({ r.code, r.err }, { 0, "" })
   lu.assertStrMatches(r.out, "false\t[^\n]*:4: all goroutines are asleep %- deadlock!\n.*\n")
-  lu.assertStrContains(r.out, '"stuck"')
+  lu.assertStrContains(r.out, "{name: stuck}")
   lu.assertStrContains(r.out, "true\tfine\n")
 end
 
