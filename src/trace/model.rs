@@ -210,6 +210,11 @@ pub enum Leaves {
 
 impl Stream {
     pub const fn new() -> Stream {
+        Stream::of(NO_THREAD)
+    }
+
+    /// A stream for the thread with this number.
+    pub const fn of(thread: u64) -> Stream {
         Stream {
             lock: SpinLock::new(),
             known: UnsafeCell::new(Known {
@@ -217,7 +222,7 @@ impl Stream {
                 first: 0,
                 batch: None,
                 last: 0,
-                thread: NO_THREAD,
+                thread,
                 proc: None,
                 go: None,
                 in_call: false,

@@ -58,8 +58,15 @@ struct Streams {
 static STREAMS: Locked<Streams> =
     Locked::new(Streams { all: Vec::new(), free: Vec::new(), generation: 0, first: 0 });
 
+/// Stands for all threads that are no M's: no thread has this number. Not [`NO_THREAD`], the
+/// lister's: readers take the events of one number in their order, and an event of `OUTSIDE` may
+/// need what the lister says behind it.
+///
+/// [`NO_THREAD`]: super::format::NO_THREAD
+const OTHERS: u64 = u32::MAX as u64;
+
 /// The stream of threads that are no M's.
-static OUTSIDE: Stream = Stream::new();
+static OUTSIDE: Stream = Stream::of(OTHERS);
 /// The stream of the lister.
 pub static LISTER: Stream = Stream::new();
 
