@@ -313,49 +313,36 @@ impl Stream {
     pub fn retire(&self) {
         if let Some(mut held) = self.hold() {
             held.leave_proc();
-            held.leave_go(0);
+            held.leave_go();
             held.flush();
         }
     }
 
-    /// Locks the stream for an operation of the M, which holds the P `proc`, and runs `go` if that is
-    /// some. `None`: there is no trace, or another stream has the goroutine nevertheless.
+    /// Locks the stream for an operation of the M, which runs `go` with the P `proc`. `None`: there
+    /// is no trace, or another stream has the goroutine nevertheless.
     #[inline(always)]
-    fn hold_with(&self, proc: u16, go: Option<&GoRef>) -> Option<Held<'_>> {
+    fn hold_with(&self, proc: u16, go: &GoRef) -> Option<Held<'_>> {
         let held = self.hold()?;
-        let as_told = held.known.proc == Some(proc) && go.is_none_or(|go| held.is_running(go));
+        let as_told = held.known.proc == Some(proc) && held.is_running(go);
         if as_told { Some(held) } else { self.catch_up(held, proc, go) }
     }
 
     /// Brings the model to where [`Stream::hold_with`] wants it.
     #[cold]
     #[inline(never)]
-    fn catch_up<'a>(
-        &'a self,
-        mut held: Held<'a>,
-        proc: u16,
-        go: Option<&GoRef>,
-    ) -> Option<Held<'a>> {
+    fn catch_up<'a>(&'a self, mut held: Held<'a>, proc: u16, go: &GoRef) -> Option<Held<'a>> {
         // Another stream may have the P, and then the goroutine.
         for _ in 0..3 {
             if !holds(proc, self) {
                 drop(held);
                 release_from_others(proc, self);
-                held = self.hold()?;
-                continue;
+            } else if held.run(proc, go) {
+                return Some(held);
+            } else {
+                drop(held);
+                registry::take_from_streams(go.word);
             }
-            match go {
-                Some(go) if !held.run(proc, go) => {
-                    drop(held);
-                    registry::take_from_streams(go.word);
-                    held = self.hold()?;
-                }
-                Some(_) => return Some(held),
-                None => {
-                    held.take_proc(proc);
-                    return Some(held);
-                }
-            }
+            held = self.hold()?;
         }
         None
     }
@@ -364,7 +351,7 @@ impl Stream {
     /// events of P's and goroutines that must come before. Allowed for a goroutine that runs
     /// already.
     pub fn runs(&self, proc: u16, go: GoRef) {
-        let _ = self.hold_with(proc, Some(&go));
+        let _ = self.hold_with(proc, &go);
     }
 
     /// The M's goroutine leaves the M. `proc`: the P that the M holds; `None`: it has lost its P, and
@@ -383,7 +370,7 @@ impl Stream {
             self.loses_go(go);
             return false;
         };
-        let Some(mut held) = self.hold_with(proc, Some(&go)) else { return false };
+        let Some(mut held) = self.hold_with(proc, &go) else { return false };
         let stack = u64::from(stack);
         match how {
             Leaves::Blocks(reason) => {
@@ -426,10 +413,10 @@ impl Stream {
     }
 
     /// The goroutine becomes ready. Go's `GoUnpark`.
-    pub fn readies(&self, go: GoRef, stack: u32) {
+    pub fn readies(&self, go: GoRef) {
         let Some(mut held) = self.hold() else { return };
         if held.state_of(&go, GoState::Waiting) == GoState::Waiting {
-            held.unblock(&go, stack);
+            held.unblock(&go);
         }
     }
 
@@ -444,7 +431,7 @@ impl Stream {
 
     /// The M's goroutine begins a system call. Go's `GoSysCall`.
     pub fn begins_call(&self, proc: u16, go: GoRef, stack: u32) {
-        if let Some(mut held) = self.hold_with(proc, Some(&go)) {
+        if let Some(mut held) = self.hold_with(proc, &go) {
             held.begin_call(stack);
         }
     }
@@ -462,7 +449,7 @@ impl Stream {
             && held.runs_go(&go)
         {
             held.leave_proc();
-            held.leave_go(0);
+            held.leave_go();
         }
     }
 
@@ -481,7 +468,7 @@ impl Stream {
         if let Some(mut held) = self.hold()
             && held.known.go.is_some_and(|(_, w)| ptr::eq(w, word))
         {
-            held.leave_go(0);
+            held.leave_go();
         }
     }
 
@@ -497,28 +484,12 @@ impl Stream {
     }
 
     /// Describes a goroutine of an older generation, or an unknown goroutine that is in `state`, to
-    /// this generation. For the lister, in a stream without an M. Returns false if the goroutine's
-    /// owner has done so.
-    pub(super) fn lists(&self, go: GoRef, state: GoState, stack: u32) -> bool {
-        let Some(mut held) = self.hold() else { return false };
-        let now = go.word.get();
-        let generation = held.known.generation;
-        if now.generation == generation && now.state != GoState::Unknown {
-            return false;
+    /// this generation, unless the goroutine's owner has done so. For the lister, in a stream without
+    /// an M.
+    pub(super) fn lists(&self, go: GoRef, state: GoState) {
+        if let Some(mut held) = self.hold() {
+            held.state_of(&go, state);
         }
-        let is_unknown = now.state == GoState::Unknown || now.generation < held.known.first;
-        let state = if is_unknown { state } else { now.state };
-        if !matches!(state, GoState::Runnable | GoState::Waiting)
-            || is_unknown && generation != held.known.first
-        {
-            return false;
-        }
-        let listed = go.word.change(now, Go { state, generation, sequence: 0 });
-        if listed {
-            let stack = if stack == 0 { go.function_stack() } else { stack.into() };
-            held.put(event::GO_STATUS_STACK, [go.id, NO_THREAD, state as u64, stack]);
-        }
-        listed
     }
 }
 
@@ -664,8 +635,8 @@ impl Held<'_> {
                 return GoState::Unknown;
             }
             let state = if is_known { now.state } else { assumed };
-            if matches!(state, GoState::Running | GoState::Syscall) {
-                // A stream has the goroutine, and has described it.
+            if !matches!(state, GoState::Runnable | GoState::Waiting) {
+                // A stream has the goroutine, and has described it; or the goroutine has ended.
                 return state;
             }
             if go.word.change(now, Go { state, generation, sequence: 0 }) {
@@ -691,9 +662,9 @@ impl Held<'_> {
         u64::from(sequence)
     }
 
-    fn unblock(&mut self, go: &GoRef, stack: u32) {
+    fn unblock(&mut self, go: &GoRef) {
         let sequence = self.next_of(go, GoState::Runnable);
-        self.put(event::GO_UNBLOCK, [go.id, sequence, u64::from(stack)]);
+        self.put(event::GO_UNBLOCK, [go.id, sequence, 0]);
     }
 
     fn create(&mut self, go: &GoRef, stack: u32) {
@@ -710,12 +681,12 @@ impl Held<'_> {
             if self.goes_on(proc, go) {
                 return true;
             }
-            self.leave_go(0);
+            self.leave_go();
             self.take_proc(proc);
         }
         match self.state_of(go, GoState::Runnable) {
             GoState::Runnable => {}
-            GoState::Waiting => self.unblock(go, 0),
+            GoState::Waiting => self.unblock(go),
             GoState::Unknown | GoState::Ended => self.create(go, 0),
             GoState::Running | GoState::Syscall => return false,
         }
@@ -817,17 +788,13 @@ impl Held<'_> {
     }
 
     /// The M runs no goroutine from now on; the goroutine that it ran becomes runnable.
-    fn leave_go(&mut self, reason: u32) {
+    fn leave_go(&mut self) {
         let Some((_, word)) = self.known.go.take() else { return };
         if self.known.in_call {
-            if let Some(proc) = self.known.proc.take() {
-                self.put(event::PROC_STOP, []);
-                // Release: as in `leave_proc`.
-                ALL_PROCS[usize::from(proc)].holder.store(ptr::null_mut(), Ordering::Release);
-            }
+            self.leave_proc();
             self.put(event::GO_SYSCALL_END_BLOCKED, []);
         } else {
-            self.put(event::GO_STOP, [u64::from(reason), 0]);
+            self.put(event::GO_STOP, [0, 0]);
         }
         self.known.in_call = false;
         // SAFETY: the descriptor of a goroutine that this stream has stays mapped.

@@ -6,8 +6,8 @@ use crate::os::heap;
 use crate::os::locked::Locked;
 use core::sync::atomic::{AtomicU8, Ordering};
 
-/// Who wants to know what the scheduler does: [`RECORDED`], [`PROBED`]. Hot paths don't read this:
-/// see README.md, "Off".
+/// Whether the scheduler is to tell what it does, and to what: bits [`RECORDED`] and [`PROBED`]. Hot
+/// paths don't read this: see README.md, "Off".
 static IS_ON: AtomicU8 = AtomicU8::new(0);
 
 /// A bit of [`IS_ON`]: events are recorded.
@@ -112,9 +112,9 @@ pub fn take_from_streams(word: *const GoWord) {
     STREAMS.with(|streams| streams.all.iter().for_each(|stream| stream.gives_up(word)));
 }
 
-/// Ends the generation of all streams, and begins this one; 0: the trace ends. Returns the time of
-/// the cut, in ticks. Every event is before the cut or after it: the cut holds all locks.
-pub fn cut(generation: u32, first: u32) -> u64 {
+/// Ends the generation of all streams, and begins this one; 0: the trace ends. Every event is before
+/// the cut or after it: the cut holds all locks.
+pub fn cut(generation: u32, first: u32) {
     STREAMS.with(|streams| {
         let all = || streams.all.iter().copied().chain([&OUTSIDE, &LISTER]);
         all().for_each(Stream::lock);
@@ -131,8 +131,7 @@ pub fn cut(generation: u32, first: u32) -> u64 {
         // SAFETY: locked above.
         all().for_each(|stream| unsafe { stream.unlock() });
         (streams.generation, streams.first) = (generation, first);
-        now
-    })
+    });
 }
 
 /// In the child of a fork: there is no trace, and the streams are those of M's that are gone.

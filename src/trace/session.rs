@@ -26,8 +26,6 @@ pub struct Listed<'a> {
     pub state: GoState,
     /// For a goroutine in a call: the stream of its M.
     pub stream: Option<&'a Stream>,
-    /// The id of the stack on which the goroutine rests, or 0.
-    pub stack: u32,
 }
 
 /// What the tracer asks of the scheduler.
@@ -76,10 +74,8 @@ const COMPARED: i64 = 2_000_000;
 /// What a thread asks of the tracer's thread.
 #[derive(Clone, Copy)]
 enum Request {
-    None,
-    Trace(i32),
-    /// A file, and when the trace ends, in ns.
-    TraceUntil(i32, i64),
+    /// A file, and when the trace ends by itself, in ns; `i64::MAX`: never.
+    Trace(i32, i64),
     StopTrace,
     Flight(i64),
     StopFlight,
@@ -88,7 +84,7 @@ enum Request {
 
 /// Held by the thread that has a request.
 static ASKING: LongLock = LongLock::new();
-static REQUEST: Locked<Request> = Locked::new(Request::None);
+static REQUEST: Locked<Option<Request>> = Locked::new(None);
 /// A futex word: 1 while a request is under way.
 static PENDING: AtomicU32 = AtomicU32::new(0);
 static ANSWER: AtomicI32 = AtomicI32::new(0);
@@ -105,12 +101,12 @@ pub fn trace_start(fd: i32) -> i32 {
     if !file::is_open(fd) {
         return -libc::EBADF;
     }
-    ask(Request::Trace(fd), true)
+    ask(Request::Trace(fd, i64::MAX), true)
 }
 
 /// [`trace_start`] for a trace that ends by itself after `ns`.
 pub fn trace_for(fd: i32, ns: i64) -> i32 {
-    ask(Request::TraceUntil(fd, time::now().saturating_add(ns)), true)
+    ask(Request::Trace(fd, time::now().saturating_add(ns)), true)
 }
 
 /// Ends the trace, and waits until all of it is written. `-EINVAL`: there is none; `-EBUSY`: another
@@ -184,14 +180,14 @@ fn ask(request: Request, starts: bool) -> i32 {
 }
 
 fn ask_locked(request: Request, starts: bool) -> i32 {
+    // The thread leaves only with `ASKING` held, by the asker or by itself.
     if !IS_THERE.load(Ordering::Acquire) {
         // A former thread may have left.
         THREAD.with(Option::take).into_iter().for_each(Thread::join);
         if !starts {
             return -libc::EINVAL;
         }
-    }
-    if !IS_THERE.swap(true, Ordering::AcqRel) {
+        IS_THERE.store(true, Ordering::Release);
         match Thread::start(main, ptr::null_mut()) {
             Ok(thread) => THREAD.with(|place| *place = Some(thread)),
             Err(e) => {
@@ -215,7 +211,7 @@ pub fn threads() -> usize {
 /// Puts the request to the tracer's thread, which is there, and waits for the answer until the
 /// deadline (ns; negative: none).
 fn ask_until(request: Request, deadline: i64) -> i32 {
-    REQUEST.with(|place| *place = request);
+    REQUEST.with(|place| *place = Some(request));
     // Release: pairs with the Acquire of the tracer's thread, which then sees the request.
     PENDING.store(1, Ordering::Release);
     wake();
@@ -236,6 +232,13 @@ fn answer(with: i32) {
     ANSWER.store(with, Ordering::Relaxed);
     PENDING.store(0, Ordering::Release);
     futex::wake(&PENDING, 1);
+}
+
+/// The tracer's thread is about to end: events are traced no longer, and a later request starts
+/// another thread. `ASKING` is held.
+fn leave() {
+    registry::cut(0, 0);
+    IS_THERE.store(false, Ordering::Release);
 }
 
 /// In the child of a fork: there is neither a trace nor a flight recorder.
@@ -271,6 +274,8 @@ struct Sink {
     may_block: bool,
     /// The error that has ended the trace, or 0.
     error: i32,
+    /// When the trace ends by itself, in ns.
+    until: i64,
 }
 
 /// A pipe that poll(2) calls writable takes this number of bytes without blocking.
@@ -279,10 +284,10 @@ const PIECE: usize = 4096;
 const POLL: i32 = 5;
 
 impl Sink {
-    fn new(fd: i32) -> Sink {
+    fn new(fd: i32, until: i64) -> Sink {
         let may_block = !file::has_position(fd);
-        let mut sink =
-            Sink { fd, waiting: VecDeque::new(), written: 0, bytes: 0, may_block, error: 0 };
+        let waiting = VecDeque::new();
+        let mut sink = Sink { fd, waiting, written: 0, bytes: 0, may_block, error: 0, until };
         sink.add(format::HEADER.to_vec());
         sink
     }
@@ -346,13 +351,11 @@ struct Flight {
 struct Session {
     points: &'static Points,
     trace: Option<Sink>,
-    /// The first generation that the trace writes.
-    trace_from: u32,
-    /// When the trace ends by itself, in ns.
-    trace_until: i64,
     flight: Option<Flight>,
     present: Generation,
     first: u32,
+    /// Whether neither a trace nor the flight recorder has begun yet.
+    is_fresh: bool,
     /// When the session began.
     began: Moment,
     /// Ticks of a second; 0: not known yet.
@@ -381,10 +384,7 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
             futex::wait(&BELL, seen, -1);
         }
     }
-    session.turn();
-    while session.is_wanted() {
-        session.turn();
-    }
+    while session.turn() {}
     session.end();
     ptr::null_mut()
 }
@@ -394,47 +394,55 @@ impl Session {
         let number = next_number();
         let mut began = Moment::now();
         unwind::refresh_modules();
-        let list = |session: &mut dyn FnMut()| (points.with_world_stopped)(session);
-        list(&mut || {
+        (points.with_world_stopped)(&mut || {
             registry::cut(number, number);
             stacks::begin_generation(number);
             began = Moment::now();
             model::procs_are((points.procs)());
             (points.list)(&mut |listed| match (listed.state, listed.stream) {
                 (GoState::Syscall, Some(stream)) => stream.has_in_call(listed.go),
-                _ => {
-                    registry::LISTER.lists(listed.go, listed.state, listed.stack);
-                }
+                _ => registry::LISTER.lists(listed.go, listed.state),
             });
         });
         Session {
             points,
             trace: None,
-            trace_from: number,
-            trace_until: i64::MAX,
             flight: None,
             present: Generation::new(number, began),
             first: number,
+            is_fresh: true,
             began,
             frequency: 0,
             tables: Tables::new(),
         }
     }
 
-    /// Whether a trace is written, or events are kept. If not, the session has ended.
+    /// Whether a trace is written, or events are kept.
     fn is_wanted(&self) -> bool {
         self.trace.is_some() || self.flight.is_some()
     }
 
-    /// One look at what is to be done.
-    fn turn(&mut self) {
+    /// One look at what is to be done. False: the session has ended.
+    fn turn(&mut self) -> bool {
         let seen = BELL.load(Ordering::Acquire);
-        if PENDING.load(Ordering::Acquire) == 1 {
-            let request = REQUEST.with(|place| core::mem::replace(place, Request::None));
-            self.answer(request);
-            if !self.is_wanted() {
-                return;
+        if PENDING.load(Ordering::Acquire) == 1
+            && let Some(request) = REQUEST.with(Option::take)
+        {
+            let e = self.serve(request);
+            let ends = !self.is_wanted();
+            if ends {
+                leave();
             }
+            answer(e);
+            if ends {
+                return false;
+            }
+        } else if !self.is_wanted() && ASKING.try_lock() {
+            // The trace has ended by itself, and no thread is about to ask for another.
+            leave();
+            // SAFETY: `try_lock` has locked it.
+            unsafe { ASKING.unlock() };
+            return false;
         }
         self.follow_loader();
         self.collect();
@@ -450,48 +458,29 @@ impl Session {
             if LOST.load(Ordering::Relaxed) && sink.error == 0 {
                 sink.fail(-libc::ENOMEM);
             }
+            if time::now() >= sink.until {
+                self.stop_trace();
+            }
         }
-        if self.trace.is_some() && time::now() >= self.trace_until {
-            self.stop_trace();
-            self.end_if_unwanted();
-        }
-        if PENDING.load(Ordering::Acquire) == 0 && self.is_wanted() {
+        if PENDING.load(Ordering::Acquire) == 0 {
             futex::wait(&BELL, seen, time::now() + LOOK);
         }
+        true
     }
 
-    /// Ends the session if there is neither a trace nor a flight recorder. The thread ends, and a later request starts
-    /// another.
-    fn end_if_unwanted(&self) {
-        if !self.is_wanted() {
-            registry::cut(0, 0);
-            IS_THERE.store(false, Ordering::Release);
-        }
-    }
-
-    fn answer(&mut self, request: Request) {
-        let e = match request {
-            Request::None => return,
-            Request::Trace(_) | Request::TraceUntil(..) if self.trace.is_some() => -libc::EBUSY,
-            Request::Trace(fd) | Request::TraceUntil(fd, _) => {
-                // The trace begins with a generation that describes all goroutines.
-                if self.flight.is_some() {
-                    self.end_generation();
-                }
-                self.trace = Some(Sink::new(fd));
-                self.trace_from = self.present.number;
-                self.trace_until = match request {
-                    Request::TraceUntil(_, until) => until,
-                    _ => i64::MAX,
-                };
+    fn serve(&mut self, request: Request) -> i32 {
+        match request {
+            Request::Trace(..) if self.trace.is_some() => -libc::EBUSY,
+            Request::Trace(fd, until) => {
+                self.begin_whole_generation();
+                self.trace = Some(Sink::new(fd, until));
                 0
             }
-            Request::StopTrace if self.trace.is_none() => -libc::EINVAL,
             Request::StopTrace => self.stop_trace(),
             Request::Flight(_) if self.flight.is_some() => -libc::EBUSY,
             Request::Flight(ns) => {
+                self.begin_whole_generation();
                 self.flight = Some(Flight { ns, kept: VecDeque::new() });
-                self.list();
                 0
             }
             Request::StopFlight => match self.flight.take() {
@@ -502,9 +491,20 @@ impl Session {
                 }
             },
             Request::WriteFlight(fd) => self.write_flight(fd),
-        };
-        self.end_if_unwanted();
-        answer(e);
+        }
+    }
+
+    /// Begins a generation that describes all goroutines, and of which no batch has been written or
+    /// freed yet: a trace or the flight recorder begins with it.
+    fn begin_whole_generation(&mut self) {
+        // The first generation of a session is whole as long as nothing takes its batches.
+        if core::mem::replace(&mut self.is_fresh, false) {
+            return;
+        }
+        self.end_generation();
+        if self.flight.is_none() {
+            self.list();
+        }
     }
 
     /// Lets stacks be walked in objects that were loaded since.
@@ -528,9 +528,7 @@ impl Session {
             return batch::free(batch);
         }
         self.present.bytes += batch.data().len();
-        if let Some(sink) = &mut self.trace
-            && self.present.number >= self.trace_from
-        {
+        if let Some(sink) = &mut self.trace {
             sink.add(encoded(&batch));
         }
         if self.flight.is_some() {
@@ -571,9 +569,7 @@ impl Session {
             batch::filled(batch);
         });
         self.present.stacks = stacks::used_in(self.present.number);
-        if self.present.number >= self.trace_from
-            && self.trace.as_ref().is_some_and(|sink| sink.error == 0)
-        {
+        if self.trace.as_ref().is_some_and(|sink| sink.error == 0) {
             let end = self.encoded_end(None);
             if let Some(sink) = &mut self.trace {
                 sink.add(end);
@@ -622,9 +618,7 @@ impl Session {
 
     /// Describes all goroutines to the present generation.
     fn list(&mut self) {
-        (self.points.list)(&mut |listed| {
-            registry::LISTER.lists(listed.go, listed.state, listed.stack);
-        });
+        (self.points.list)(&mut |listed| registry::LISTER.lists(listed.go, listed.state));
     }
 
     fn compare_clocks(&mut self) {
@@ -639,13 +633,10 @@ impl Session {
     }
 
     fn stop_trace(&mut self) -> i32 {
-        if self.flight.is_some() {
-            self.end_generation();
-        } else {
-            self.compare_clocks();
-            registry::cut(0, 0);
-            self.finish();
+        if self.trace.is_none() {
+            return -libc::EINVAL;
         }
+        self.end_generation();
         let Some(mut sink) = self.trace.take() else { return -libc::EINVAL };
         while sink.error == 0 && !sink.waiting.is_empty() {
             sink.write();

@@ -270,6 +270,29 @@ static void flight(void *arg)
     MUST(gs_flight_stop());
 }
 
+/* ---- both: the flight recorder starts while a trace is written, and a trace while it keeps ---- */
+
+static void both(void *arg)
+{
+    char flight[4096], second[4096];
+    (void)arg;
+    snprintf(flight, sizeof flight, "%s.flight", path);
+    snprintf(second, sizeof second, "%s.second", path);
+    MUST(gs_trace_start(out(path)));
+    workers(20, 2000);
+    send(10000);
+    MUST(gs_flight_start(1000000000));
+    send(10000);
+    MUST(gs_flight_write(out(flight)));
+    MUST(gs_trace_stop());
+    send(10000);
+    MUST(gs_trace_start(out(second)));
+    send(10000);
+    MUST(gs_flight_stop());
+    MUST(gs_waitgroup_wait(&all, GS_FOREVER));
+    MUST(gs_trace_stop());
+}
+
 /* ---- sums: prints gs_stats of the time of the trace ---- */
 
 static void named(void *arg)
@@ -301,7 +324,8 @@ int main(int argc, char **argv)
 {
     static const struct { const char *name; void (*in_goroutine)(void *); void (*on_thread)(void); } KINDS[] = {
         {"threads", NULL, threads}, {"calls", calls, NULL}, {"late", late, NULL}, {"fork", forks, NULL},
-        {"again", NULL, again}, {"world", world, NULL}, {"flight", flight, NULL}, {"sums", sums, NULL},
+        {"again", NULL, again}, {"world", world, NULL}, {"flight", flight, NULL}, {"both", both, NULL},
+        {"sums", sums, NULL},
     };
     size_t i;
     if (argc != 3)

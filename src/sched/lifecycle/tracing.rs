@@ -136,7 +136,7 @@ fn list(f: List) {
         };
         if g.id.load(Ordering::Relaxed) != 0 {
             let stream = on.and_then(|m| m.stream());
-            f(Listed { go: traced::go(&g), state, stream, stack: 0 });
+            f(Listed { go: traced::go(&g), state, stream });
         }
     });
 }

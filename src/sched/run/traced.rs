@@ -298,7 +298,7 @@ pub fn readies(g: GRef) {
         return;
     }
     let own = m.and_then(|m| m.stream());
-    own.unwrap_or(trace::outside()).readies(go(&g), 0);
+    own.unwrap_or(trace::outside()).readies(go(&g));
 }
 
 /// The M's goroutine, or a thread that has no P, has spawned this goroutine, which no queue has yet.

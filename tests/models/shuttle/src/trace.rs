@@ -54,7 +54,7 @@ impl Stream {
     }
     pub fn logs_next(&self, _key: u32, _value: u32) {}
     pub fn logs_queue(&self, _key: u32, _value: u32) {}
-    pub fn readies(&self, _go: GoRef, _stack: u32) {}
+    pub fn readies(&self, _go: GoRef) {}
     pub fn creates(&self, _go: GoRef, _stack: u32) {}
     pub fn begins_call(&self, _proc: u16, _go: GoRef, _stack: u32) {}
     pub fn gives_up_proc(&self) {}
@@ -111,7 +111,6 @@ pub struct Listed<'a> {
     pub go: GoRef<'a>,
     pub state: GoState,
     pub stream: Option<&'a Stream>,
-    pub stack: u32,
 }
 
 pub type List<'a> = &'a mut dyn FnMut(Listed);
