@@ -10,8 +10,8 @@
 //! ```
 //!
 //! A walk over the headers needs no lock. It is believed only if it ends where the heap ends. If it
-//! doesn't, or another allocator has made the memory, then a pointer to anywhere in the mapping
-//! counts as a reference.
+//! doesn't, or another allocator has made the memory, then a pointer to anywhere in the mapping, and
+//! in those that adjoin it, counts as a reference.
 
 use crate::os::PAGE;
 use crate::os::maps::{self, Kind, Mapping};
@@ -38,7 +38,7 @@ pub enum Block {
         start: usize,
         end: usize,
     },
-    /// All of a mapping.
+    /// All of a mapping, and of those that adjoin it.
     Mapping {
         start: usize,
         end: usize,
@@ -68,54 +68,78 @@ pub fn find(objects: &mut [Object], maps: &[Mapping]) {
     let mut rest = objects;
     while let Some(first) = rest.first() {
         let at = first.at;
-        let Some(mapping) = maps.iter().find(|m| (m.start..m.end).contains(&at)) else {
+        let Some(area) = area_of(at, maps) else {
             rest[0].block = Block::Always;
             rest = &mut rest[1..];
             continue;
         };
-        let count = rest.iter().take_while(|o| o.at < mapping.end).count();
-        let (here, after) = rest.split_at_mut(count);
+        let (here, after) = split_before(rest, area[area.len() - 1].end);
         rest = after;
-        find_in(&mut reader, here, mapping);
+        find_in(&mut reader, here, area);
     }
 }
 
-/// [`find`] for objects in one mapping.
-fn find_in(reader: &mut Headers, objects: &mut [Object], mapping: &Mapping) {
-    match mapping.kind {
-        Kind::Brk if !mapping.is_shared => {
-            walk(reader, mapping.start..mapping.end, None, objects);
+/// The mappings around an address that follow each other without a gap and are of the same kind. The
+/// kernel keeps a heap in several mappings, for instance, if the heap has grown after a fork.
+fn area_of(at: usize, maps: &[Mapping]) -> Option<&[Mapping]> {
+    let i = maps.iter().position(|m| (m.start..m.end).contains(&at))?;
+    let is_one = |a: &Mapping, b: &Mapping| {
+        a.end == b.start && a.kind == b.kind && a.is_shared == b.is_shared
+    };
+    let mut first = i;
+    while first > 0 && is_one(&maps[first - 1], &maps[first]) {
+        first -= 1;
+    }
+    let mut last = i;
+    while last + 1 < maps.len() && is_one(&maps[last], &maps[last + 1]) {
+        last += 1;
+    }
+    Some(&maps[first..=last])
+}
+
+/// The objects below an address, and the others.
+fn split_before(objects: &mut [Object], end: usize) -> (&mut [Object], &mut [Object]) {
+    let count = objects.iter().take_while(|o| o.at < end).count();
+    objects.split_at_mut(count)
+}
+
+/// [`find`] for objects in one area.
+fn find_in(reader: &mut Headers, objects: &mut [Object], area: &[Mapping]) {
+    let (start, end) = (area[0].start, area[area.len() - 1].end);
+    match area[0].kind {
+        Kind::Brk if !area[0].is_shared => {
+            walk(reader, start..end, None, objects);
         }
-        Kind::Anonymous if !mapping.is_shared => {
+        Kind::Anonymous if !area[0].is_shared => {
             let mut rest = &mut *objects;
             while let Some(first) = rest.first() {
                 let heap = first.at & !(HEAP - 1);
-                let count = rest.iter().take_while(|o| o.at < heap + HEAP).count();
-                let (here, after) = rest.split_at_mut(count);
+                let (here, after) = split_before(rest, heap + HEAP);
                 rest = after;
-                if heap < mapping.start || !walk_heap_of_thread(reader, heap, mapping, here) {
-                    walk_mapped(reader, mapping, here);
+                if heap < start || !walk_heap_of_thread(reader, heap, end, here) {
+                    walk_mapped(reader, area, here);
                 }
             }
         }
         _ => objects.iter_mut().for_each(|o| o.block = Block::Always),
     }
     for object in objects.iter_mut().filter(|o| o.block == Block::Unknown) {
-        object.block = Block::Mapping { start: mapping.start, end: mapping.end };
+        object.block = Block::Mapping { start, end };
     }
 }
 
-/// Walks over a heap of an arena that isn't the main one. False: it is none.
+/// Walks over a heap of an arena that isn't the main one, in an area that ends at `area_end`. False:
+/// it is none.
 fn walk_heap_of_thread(
     reader: &mut Headers,
     heap: usize,
-    mapping: &Mapping,
+    area_end: usize,
     objects: &mut [Object],
 ) -> bool {
     let Some([arena, _]) = reader.at(heap) else { return false };
     let Some([size, _]) = reader.at(heap + 16) else { return false };
     let end = heap + size;
-    if size > HEAP || size % PAGE != 0 || end > mapping.end {
+    if size > HEAP || size % PAGE != 0 || end > area_end {
         return false;
     }
     if arena != heap + HEAP_INFO {
@@ -173,8 +197,18 @@ fn walk(
     ends
 }
 
-/// Walks over chunks that have mappings of their own. Blocks that are not found stay unknown.
-fn walk_mapped(reader: &mut Headers, mapping: &Mapping, objects: &mut [Object]) {
+/// Walks over chunks that have mappings of their own, from the beginning of each mapping. Blocks that
+/// are not found stay unknown.
+fn walk_mapped(reader: &mut Headers, area: &[Mapping], mut objects: &mut [Object]) {
+    for mapping in area {
+        let (here, after) = split_before(objects, mapping.end);
+        objects = after;
+        walk_chunks(reader, mapping.start..mapping.end, here);
+    }
+}
+
+/// [`walk_mapped`] for one mapping.
+fn walk_chunks(reader: &mut Headers, mapping: Range<usize>, objects: &mut [Object]) {
     let mut at = mapping.start;
     for object in objects {
         while at < mapping.end {
@@ -244,34 +278,53 @@ mod tests {
         objects[0].block
     }
 
+    /// Too large for a gap between mappings: a mapping of this size is the lowest, so the kernel
+    /// doesn't make it one with a mapping below it.
+    const LARGE: usize = 1 << 28;
+
+    fn check_blocks() {
+        for size in [24, 100, 1000, 100_000, LARGE] {
+            // SAFETY: the block is used inside its bounds.
+            unsafe {
+                let block = libc::malloc(size) as usize;
+                let Block::Malloc { start, end } = block_of(block + size / 2) else {
+                    panic!("{size}: {:?}", block_of(block + size / 2));
+                };
+                assert_eq!(start, block);
+                // Below the topmost chunk the block's last word is left out.
+                assert!(end + HEADER / 2 >= block + size && end < block + size + 2 * PAGE);
+                libc::free(block as *mut _);
+            }
+        }
+    }
+
+    /// In a child process, because a heap can be walked over only while no other thread uses it.
     #[test]
     fn blocks_of_malloc_are_found_on_each_kind_of_heap() {
-        let check = || {
-            for size in [24, 100, 1000, 100_000, 1 << 20] {
-                // SAFETY: the block is used inside its bounds.
-                unsafe {
-                    let block = libc::malloc(size) as usize;
-                    let Block::Malloc { start, end } = block_of(block + size / 2) else {
-                        panic!("{size}: {:?}", block_of(block + size / 2));
-                    };
-                    assert_eq!(start, block);
-                    assert!(end >= block + size && end < block + size + 2 * PAGE);
-                    libc::free(block as *mut _);
-                }
-            }
-        };
-        check();
-        std::thread::spawn(check).join().unwrap();
+        // SAFETY: the C library's heap and streams may be used after a fork. The child ends here.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let found = std::panic::catch_unwind(|| {
+                check_blocks();
+                std::thread::spawn(check_blocks).join().unwrap();
+            });
+            // SAFETY: ends the child without the test runner's handlers.
+            unsafe { libc::_exit(found.is_err().into()) };
+        }
+        let mut status = -1;
+        // SAFETY: `child` is a child of this process, and nothing else waits for it.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        assert_eq!(status, 0);
     }
 
     #[test]
     fn elsewhere_all_of_the_mapping_counts_and_a_global_always() {
         static GLOBAL: [u64; 4] = [1; 4];
         assert_eq!(block_of(GLOBAL.as_ptr() as usize), Block::Always);
-        let at = crate::os::mem::map(4 * PAGE).unwrap();
+        let at = crate::os::mem::map(LARGE).unwrap();
         let Block::Mapping { start, end } = block_of(at + PAGE) else { panic!("a block") };
-        assert!(start <= at && end >= at + 4 * PAGE);
+        assert!(start <= at && end >= at + LARGE);
         // SAFETY: mapped above, and used no more.
-        unsafe { crate::os::mem::release(at, 4 * PAGE) };
+        unsafe { crate::os::mem::release(at, LARGE) };
     }
 }
