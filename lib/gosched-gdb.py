@@ -81,7 +81,7 @@ def load_gosched():
                 said = gdb.execute("info address gs_debug_layout", to_string=True)
             except gdb.error:
                 raise Lost(
-                    "No libgosched here, or one that is older than this script, or statically linked and stripped: "
+                    "No libgosched here, or a version older than this script, or statically linked and stripped: "
                     "there is no symbol gs_debug_layout."
                 ) from None
             if gdb.selected_thread() is None:

@@ -44,7 +44,7 @@ def connect(name) -> socket.socket:
             return None
 
     s = until(attempt)
-    assert s, f"nobody listens on {name}"
+    assert s, f"no process listens on {name}"
     s.settimeout(HUNG)
     return s
 

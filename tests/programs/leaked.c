@@ -120,7 +120,7 @@ NOINLINE static void leak_waitgroup(void *arg)
 
 NOINLINE static void leak_cond(void *arg)
 {
-    /* On the stack, and nobody has its address. */
+    /* On the stack, and no pointer to it is left. */
     gs_cond cond;
     gs_mutex mutex;
     memset(&cond, 0, sizeof cond);
@@ -381,7 +381,7 @@ NOINLINE static void kept_by_stack_of_another(void *arg)
     (void)arg;
 }
 
-/* Waits for a goroutine to which nobody has a pointer, but which will end. */
+/* Waits for a goroutine to which no pointer leads, but which will end. */
 NOINLINE static void kept_by_join(void *arg)
 {
     gs_g *g = go_ref(kept_asleep, NULL);

@@ -430,7 +430,7 @@ pub fn bad() -> Vec<(&'static str, Vec<u8>, &'static str)> {
         &[(1, GO_STATUS, &[5, NONE, RUNNABLE]), (1, GO_UNBLOCK, &[5, 1, 0])],
         waits,
     );
-    add("wake-of-nobody", &[(1, GO_UNBLOCK, &[77, 1, 0])], waits);
+    add("wake-of-an-unknown-goroutine", &[(1, GO_UNBLOCK, &[77, 1, 0])], waits);
     add("no-string", &[(1, GO_BLOCK, &[99, 0])], "the string 99");
     add("no-stack", &[(1, GO_BLOCK, &[0, 99])], "the stack 99");
     add("born-twice", &[(1, GO_CREATE, &[1, 0, 0])], "exists already");
