@@ -53,8 +53,7 @@
 //!
 //! What an unwinder begins with:
 //!
-//! - `Registers`: `pc`, `sp` and `fp`, of the running function, of a context at rest, or of a
-//!   handler's `ucontext_t`.
+//! - `Registers`: `pc`, `sp` and `fp`, of the running function or of a context at rest.
 //! - `called_from`: The function that the call before a return address has called.
 //! - `own_code`: Where the library's code begins and ends.
 //!
@@ -62,7 +61,7 @@
 //!
 //! - `RED_ZONE`: Bytes below the stack pointer that a function may use; 0 if the ABI has none.
 //! - `kept_registers`: The registers that calls preserve, for a collector.
-//! - `interrupted_sp`, `was_on_alternate_stack`: Read a handler's `ucontext_t`.
+//! - `interrupted` (`Registers`), `was_on_alternate_stack`: Read a handler's `ucontext_t`.
 //! - `signal_handler!(entry, handler)`: Defines `entry`, which calls `handler` with a fourth
 //!   argument: whether the kernel has called `entry`.
 //! - `call_handler`: Calls a handler on another stack. Its CFI leads back to the stack of the

@@ -641,18 +641,6 @@ impl Registers {
             }
         }
     }
-
-    /// The registers of an interrupted context.
-    ///
-    /// # Safety
-    /// `context` is the `ucontext_t` that a signal handler was given.
-    pub unsafe fn of_ucontext(context: *const c_void) -> Registers {
-        // SAFETY: a handler's `ucontext_t`, as the caller says.
-        let of = |register: i32| unsafe {
-            (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs[register as usize] as usize
-        };
-        Registers { pc: of(libc::REG_RIP), sp: of(libc::REG_RSP), fp: of(libc::REG_RBP) }
-    }
 }
 
 /// The target of the call that returns to `pc`, if the call names one: a function, or an entry of
@@ -747,19 +735,20 @@ pub fn kept_registers() -> [usize; 6] {
 pub unsafe fn was_on_alternate_stack(context: *const c_void) -> bool {
     // SAFETY: a handler's `ucontext_t`, as the caller says.
     let (sp, stack) =
-        unsafe { (interrupted_sp(context), (*context.cast::<libc::ucontext_t>()).uc_stack) };
+        unsafe { (interrupted(context).sp, (*context.cast::<libc::ucontext_t>()).uc_stack) };
     sp.wrapping_sub(stack.ss_sp as usize) < stack.ss_size
 }
 
-/// The stack pointer of an interrupted context.
+/// The registers of an interrupted context.
 ///
 /// # Safety
 /// `context` is the `ucontext_t` that a signal handler was given.
-pub unsafe fn interrupted_sp(context: *const c_void) -> usize {
+pub unsafe fn interrupted(context: *const c_void) -> Registers {
     // SAFETY: a handler's `ucontext_t`, as the caller says.
-    unsafe {
-        (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs[libc::REG_RSP as usize] as usize
-    }
+    let of = |register: i32| unsafe {
+        (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs[register as usize] as usize
+    };
+    Registers { pc: of(libc::REG_RIP), sp: of(libc::REG_RSP), fp: of(libc::REG_RBP) }
 }
 
 /// Defines a signal handler `$entry` that calls `$handler` with one more argument: whether the

@@ -354,7 +354,7 @@ fn end_by(sig: i32, info: *mut libc::siginfo_t) {
 unsafe fn stack_for(action: &Action, context: *const c_void) -> usize {
     // SAFETY: the kernel gave the library's handler this context, as the caller says.
     let (alt, sp) =
-        unsafe { ((*context.cast::<libc::ucontext_t>()).uc_stack, arch::interrupted_sp(context)) };
+        unsafe { ((*context.cast::<libc::ucontext_t>()).uc_stack, arch::interrupted(context).sp) };
     let is_on = |at: usize| {
         let lo = alt.ss_sp as usize;
         alt.ss_flags & libc::SS_DISABLE == 0 && at > lo && at <= lo + alt.ss_size

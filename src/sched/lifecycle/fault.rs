@@ -1,6 +1,5 @@
 //! Tells overflows of goroutines' stacks from other faults.
 
-use crate::arch::Registers;
 use crate::sched::services::last_words::{self, Wanted};
 use crate::sched::types::m;
 use crate::sched::types::runtime::try_rt;
@@ -25,7 +24,7 @@ pub fn on_fault(address: usize, context: *const c_void) {
     stack::report_overflow(g.id.load(Ordering::Relaxed), name, &stack, address);
     if let Some(rt) = try_rt() {
         // SAFETY: the handler's context.
-        let from = unsafe { Registers::of_ucontext(context) };
+        let from = unsafe { arch::interrupted(context) };
         let (spawned_at, creator) = (g.pc.get(), g.creator.get());
         last_words::write(rt, Wanted { from, stack: stack.bounds(), spawned_at, creator });
     }

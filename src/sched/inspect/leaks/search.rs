@@ -453,7 +453,7 @@ fn on_thread(rt: &Runtime, g: GRef) -> Option<MRef> {
 /// The lowest address in use on the stack of a goroutine on a thread; 0: not known.
 fn sp_on(m: MRef) -> usize {
     // SAFETY: the handler that has put the context there is still waiting.
-    registers::shown(m).map_or(0, |c| unsafe { arch::interrupted_sp(c) } - arch::RED_ZONE)
+    registers::shown(m).map_or(0, |c| unsafe { arch::interrupted(c) }.sp - arch::RED_ZONE)
 }
 
 /// The lowest address in use, saved registers included, of a goroutine's stack at rest.

@@ -10,45 +10,11 @@ pub mod tsan;
 mod x86_64;
 
 pub use x86_64::{
-    Begin, FpControl, Place, RED_ZONE, TlsSlot, Words, address_of_cxa_get_globals, call_handler,
+    Begin, FpControl, Place, RED_ZONE, Registers, TlsSlot, Words, address_of_cxa_get_globals, call_handler,
     kept_registers, lowest_in_use, prefetch, prefetch_lines, prefetch_to_write, prepare,
     prepare_call, restart, set_body, switch, tls_generation, tls_slot, valgrind_forget,
     valgrind_register,
 };
-
-use core::ffi::c_void;
-
-/// As the CPU's, but for interrupted contexts, which are stand-ins.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Registers {
-    pub pc: usize,
-    pub sp: usize,
-    pub fp: usize,
-}
-
-impl Registers {
-    #[inline(always)]
-    pub fn here() -> Registers {
-        let x86_64::Registers { pc, sp, fp } = x86_64::Registers::here();
-        Registers { pc, sp, fp }
-    }
-
-    /// # Safety
-    /// As for the CPU's.
-    pub unsafe fn of_context(context: usize) -> Registers {
-        // SAFETY: as the caller says.
-        let x86_64::Registers { pc, sp, fp } = unsafe { x86_64::Registers::of_context(context) };
-        Registers { pc, sp, fp }
-    }
-
-    /// Outside every stack: the whole stack of an interrupted goroutine is shown.
-    ///
-    /// # Safety
-    /// None: the context is a stand-in.
-    pub unsafe fn of_ucontext(_context: *const c_void) -> Registers {
-        Registers { pc: 0, sp: RED_ZONE, fp: 0 }
-    }
-}
 
 use crate::machine;
 pub(crate) use x86_64::usdt;
@@ -61,8 +27,8 @@ pub fn address_of_preempt_word() -> *const core::sync::atomic::AtomicU32 {
 ///
 /// # Safety
 /// None: the context is a stand-in.
-pub unsafe fn interrupted_sp(_context: *const core::ffi::c_void) -> usize {
-    RED_ZONE
+pub unsafe fn interrupted(_context: *const core::ffi::c_void) -> Registers {
+    Registers { pc: 0, sp: RED_ZONE, fp: 0 }
 }
 
 /// # Safety
