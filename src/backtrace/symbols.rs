@@ -85,7 +85,7 @@ impl Symbol<'_> {
 
     /// Writes that this function has created a goroutine, in the goroutine `id` (0: in a thread). Go's
     /// `printcreatedby1`.
-    pub fn write_creator(&self, id: u64, out: &mut dyn Write) -> fmt::Result {
+    fn write_creator(&self, id: u64, out: &mut dyn Write) -> fmt::Result {
         let name = if self.function.is_empty() { "??" } else { self.function };
         write!(out, "created by {name}")?;
         if id != 0 {
@@ -221,6 +221,27 @@ impl Symbols {
                 f(symbol);
             }
         });
+    }
+
+    /// Writes the end of a goroutine's traceback: whether the goroutine has more frames than those
+    /// above, and which function has spawned it, by a return address in that function (0: unknown),
+    /// in which goroutine (0: in a thread). Go's `traceback` and `printcreatedby`.
+    pub fn write_end(
+        &mut self,
+        is_cut: bool,
+        spawned_at: usize,
+        creator: u64,
+        out: &mut dyn Write,
+    ) -> fmt::Result {
+        if is_cut {
+            writeln!(out, "...additional frames elided...")?;
+        }
+        if spawned_at != 0 {
+            self.caller(spawned_at, &mut |by| {
+                let _ = by.write_creator(creator, out);
+            });
+        }
+        Ok(())
     }
 
     /// Whether the frame's code is libgosched's.

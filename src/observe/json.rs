@@ -1,6 +1,7 @@
 //! A line of JSON in memory.
 
 use crate::os::heap;
+use crate::sched::inspect::json::write_escaped;
 use core::fmt::{self, Display, Write};
 
 /// The line under construction. Without memory it stays incomplete.
@@ -89,16 +90,7 @@ impl Json {
     fn string(&mut self, bytes: &[u8]) {
         self.raw("\"");
         for part in bytes.utf8_chunks() {
-            for c in part.valid().chars() {
-                match c {
-                    '"' => self.raw("\\\""),
-                    '\\' => self.raw("\\\\"),
-                    c if c < ' ' || c == '\x7f' => {
-                        let _ = write!(Raw(self), "\\u{:04x}", c as u32);
-                    }
-                    c => self.raw(c.encode_utf8(&mut [0; 4])),
-                }
-            }
+            let _ = write_escaped(&mut Raw(self), part.valid());
             if !part.invalid().is_empty() {
                 self.raw("\u{fffd}");
             }

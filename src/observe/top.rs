@@ -31,27 +31,11 @@ static OWNER: AtomicI32 = AtomicI32::new(0);
 /// The socket's name: `1` stands for the abstract name `@gosched-PID`, and `%p` for the process's
 /// number. `None`: switched off.
 fn name_of(setting: Vec<u8>) -> Option<CString> {
-    let setting = match &setting[..] {
-        b"" | b"0" => return None,
-        b"1" => b"@gosched-%p".to_vec(),
-        _ => setting,
-    };
-    let id = process::id().to_string();
-    let mut name = Vec::new();
-    let mut rest = &setting[..];
-    while let Some(&first) = rest.first() {
-        match rest.strip_prefix(b"%p") {
-            Some(after) => {
-                name.extend_from_slice(id.as_bytes());
-                rest = after;
-            }
-            None => {
-                name.push(first);
-                rest = &rest[1..];
-            }
-        }
+    match &setting[..] {
+        b"" | b"0" => None,
+        b"1" => process::expand_name(b"@gosched-%p"),
+        name => process::expand_name(name),
     }
-    CString::new(name).ok()
 }
 
 /// Starts the thread, if the environment asks for it.

@@ -2,6 +2,7 @@
 //! result, or a negative errno value.
 
 use core::mem::MaybeUninit;
+use std::ffi::CString;
 
 fn answer(r: isize) -> i32 {
     if r < 0 { -super::errno() } else { r as i32 }
@@ -27,6 +28,27 @@ pub fn open(pid: i32) -> i32 {
 pub fn id() -> i32 {
     // SAFETY: no pointers.
     unsafe { libc::getpid() }
+}
+
+/// A name from the environment, in which `%p` stands for the number of this process. `None`: the name
+/// has a byte 0.
+pub fn expand_name(name: &[u8]) -> Option<CString> {
+    let number = id().to_string();
+    let mut expanded = Vec::new();
+    let mut rest = name;
+    while let Some((&first, after)) = rest.split_first() {
+        match rest.strip_prefix(b"%p") {
+            Some(after) => {
+                expanded.extend_from_slice(number.as_bytes());
+                rest = after;
+            }
+            None => {
+                expanded.push(first);
+                rest = after;
+            }
+        }
+    }
+    CString::new(expanded).ok()
 }
 
 /// Whether this user may look into the process: the process's own user, or root.

@@ -5,9 +5,10 @@ use super::batch::{self, Batch};
 use super::clock;
 use super::format::{MOST_NUMBER, NO_THREAD, event, proc_status};
 use super::shapes::Shapes;
-use super::{registry, stacks};
+use super::{registry, stacks, strings};
 use crate::os::spin::SpinLock;
 use core::cell::{Cell, UnsafeCell};
+use core::ffi::CStr;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
@@ -102,8 +103,8 @@ pub struct GoRef<'a> {
     pub word: &'a GoWord,
     /// The address of the goroutine's function, or 0. Names the goroutine.
     pub function: usize,
-    /// The goroutine's own name, a string's id, or 0.
-    pub label: u32,
+    /// The goroutine's own name, if it has one.
+    pub name: Option<&'a CStr>,
 }
 
 /// A goroutine's first event in a generation that starts it has at most this number: 2 if it was
@@ -694,8 +695,10 @@ impl Held<'_> {
         self.put(event::GO_START, [go.id, sequence]);
         self.known.go = Some((go.id, ptr::from_ref(go.word)));
         self.known.in_call = false;
-        if sequence <= FIRST_RUNS && go.label != 0 {
-            self.put(event::GO_LABEL, [go.label.into()]);
+        if sequence <= FIRST_RUNS
+            && let Some(name) = go.name
+        {
+            self.put(event::GO_LABEL, [strings::id_of(name.to_bytes()).into()]);
         }
         if NEW_PROCS.load(Ordering::Relaxed) != 0 {
             self.tell_procs();

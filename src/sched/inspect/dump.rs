@@ -34,15 +34,7 @@ fn write_one(
     snapshot.each_symbol(g, symbols, &mut |symbol| {
         let _ = symbol.write(out);
     });
-    if snapshot.is_cut(g) {
-        writeln!(out, "...additional frames elided...")?;
-    }
-    if g.seen.pc != 0 {
-        symbols.caller(g.seen.pc, &mut |by| {
-            let _ = by.write_creator(g.seen.creator, out);
-        });
-    }
-    Ok(())
+    symbols.write_end(snapshot.is_cut(g), g.seen.pc, g.seen.creator, out)
 }
 
 /// A line such as `goroutine 18 [chan receive, 2 minutes, node 1, locked to thread] {name: w}:`.

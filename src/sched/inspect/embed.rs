@@ -124,9 +124,7 @@ impl GSnapshot {
         GSnapshot {
             id: g.id.load(Ordering::Relaxed),
             status,
-            node: try_rt()
-                .and_then(|rt| rt.p_if_made(g.last_p.seen() as usize))
-                .map_or(0, |p| p.node as usize),
+            node: node_of(g),
             stack: (0, 0),
             sp: 0,
             context: ptr::null(),
@@ -209,7 +207,7 @@ pub fn for_each(mut f: impl FnMut(&GSnapshot)) {
         // SAFETY: `g` is a descriptor.
         let g = unsafe { GRef::from_ptr(g) };
         let on = running.iter().find(|m| m.curg.seen() == g.as_ptr().cast_const());
-        let stack = registers::bounds_of(g);
+        let stack = g.stack_bounds();
         let (sp, context, from) = match on {
             // In `gs_blocking` the caller is on its thread's own stack.
             _ if Some(g) == me && is_in(stack, here.sp) => (here.sp, ptr::null(), Some(here)),
@@ -226,6 +224,12 @@ pub fn for_each(mut f: impl FnMut(&GSnapshot)) {
         f(&GSnapshot { stack, sp, context, from, since, ..seen });
     });
     for_each_newborn(f);
+}
+
+/// The node on which the goroutine ran last.
+pub fn node_of(g: GRef) -> usize {
+    let p = try_rt().and_then(|rt| rt.p_if_made(g.last_p.seen().into()));
+    p.map_or(0, |p| p.node.into())
 }
 
 /// What is known of a goroutine on its stack: the stack pointer, the registers of an interrupted
@@ -258,7 +262,7 @@ fn at_rest_on(m: MRef, g: GRef, stack: (usize, usize)) -> Seen {
     match registers::shown(m) {
         Some(context) => {
             // SAFETY: the handler that has put the context there is still waiting.
-            let from = unsafe { Registers::of_ucontext(context) };
+            let from = unsafe { arch::interrupted(context) };
             (in_stack(from.sp - arch::RED_ZONE, stack), context, Some(from))
         }
         // The goroutine waits in the library: its whole stack is shown.

@@ -79,6 +79,12 @@ fn field(out: &mut dyn Write, name: &str, value: &str) -> fmt::Result {
 
 fn write_string(out: &mut dyn Write, value: &str) -> fmt::Result {
     out.write_char('"')?;
+    write_escaped(out, value)?;
+    out.write_char('"')
+}
+
+/// The characters of a string, without the quotation marks.
+pub fn write_escaped(out: &mut dyn Write, value: &str) -> fmt::Result {
     for c in value.chars() {
         match c {
             '"' | '\\' => write!(out, "\\{c}")?,
@@ -86,7 +92,7 @@ fn write_string(out: &mut dyn Write, value: &str) -> fmt::Result {
             c => out.write_char(c)?,
         }
     }
-    out.write_char('"')
+    Ok(())
 }
 
 #[cfg(test)]

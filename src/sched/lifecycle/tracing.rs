@@ -1,7 +1,8 @@
 //! Starting and ending traces, and what the tracer asks of the scheduler.
 
 use super::stopping;
-use crate::os::{file, log};
+use crate::os::{file, log, process};
+use crate::sched::prim::limits;
 use crate::sched::run::traced;
 use crate::sched::take::call;
 use crate::sched::types::g::{GRef, Status};
@@ -10,6 +11,8 @@ use crate::trace::{self, GoState, List, Listed, Points};
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::ffi::CString;
 use std::os::unix::ffi::OsStringExt;
+
+const _: () = assert!(trace::PROCS == limits::PROCS);
 
 static POINTS: Points = Points { with_world_stopped, list, procs };
 
@@ -50,7 +53,8 @@ pub unsafe fn forked() {
 const KEPT: i64 = 10_000_000_000;
 
 /// For a thread that has made a runtime: starts the trace that `GOSCHED_TRACE` asks for, which ends
-/// with the process or after `GOSCHED_TRACE_SECONDS`, and the flight recorder of `GOSCHED_FLIGHT`, which a failure writes out.
+/// with the process or after `GOSCHED_TRACE_SECONDS`, and the flight recorder of `GOSCHED_FLIGHT`,
+/// which a failure writes out.
 pub fn start_by_environment() {
     if LOOKED.swap(true, Ordering::AcqRel) {
         return;
@@ -79,25 +83,21 @@ pub fn start_by_environment() {
     extern "C" fn stop() {
         ask(trace::trace_stop);
     }
-    // SAFETY: the function stays, because the library is never unloaded.
-    unsafe { libc::atexit(stop) };
+    process::at_exit(stop);
 }
 
-/// The path in a variable of the environment, in which `%p` stands for the number of the process.
-/// `None`: there is none; or the path has no `%p`, and the process is a fork's child, whose parent
-/// has that file.
+/// The path in a variable of the environment. `None`: there is none; or it has no `%p`, and the
+/// process is a fork's child, whose parent has that file; or the program is privileged, and whoever
+/// has started it must not choose which file it overwrites.
 fn path_of(variable: &str) -> Option<CString> {
-    let path = std::env::var_os(variable)?.into_vec();
-    let at = path.windows(2).position(|two| two == b"%p");
-    let path = match at {
-        None if IS_CHILD.load(Ordering::Relaxed) => return None,
-        None => path,
-        Some(at) => {
-            let number = std::process::id().to_string();
-            [&path[..at], number.as_bytes(), &path[at + 2..]].concat()
-        }
-    };
-    if path.is_empty() { None } else { CString::new(path).ok() }
+    let path = std::env::var_os(variable).filter(|path| !path.is_empty())?.into_vec();
+    if process::is_privileged() {
+        log::say(format_args!("gosched: {variable} is ignored in a privileged program"));
+        return None;
+    }
+    let path_of_process = process::expand_name(&path)?;
+    let has_number = path_of_process.as_bytes() != path;
+    (has_number || !IS_CHILD.load(Ordering::Relaxed)).then_some(path_of_process)
 }
 
 fn with_world_stopped(f: &mut dyn FnMut()) {

@@ -3,7 +3,7 @@
 
 use super::order::{self, next_direct};
 use super::probes;
-use crate::arch::Registers;
+use crate::arch::{self, Registers};
 use crate::sched::types::g::{GRef, Status, flags};
 use crate::sched::types::m::{self, MRef, TRACED};
 use crate::sched::types::p::PRef;
@@ -27,16 +27,9 @@ pub fn go(g: &GRef) -> GoRef<'_> {
     let runtime = u64::from(rt().number - 1) << RUNTIME;
     let is_attached = g.flags.seen() & flags::ATTACHED != 0;
     let f = if is_attached { 0 } else { g.f.get().map_or(0, |f| f as usize) };
-    let name = g.name.load(Ordering::Relaxed);
-    let label = if name.is_null() { 0 } else { label(name) };
-    GoRef { id: runtime | id, word: &g.trace, function: f, label }
-}
-
-/// The name of a goroutine, as a string of the trace.
-#[cold]
-fn label(name: *const i8) -> u32 {
     // SAFETY: the goroutine of an event has not ended, so it keeps its name.
-    trace::string_id(unsafe { CStr::from_ptr(name) }.to_bytes())
+    let name = unsafe { g.name() };
+    GoRef { id: runtime | id, word: &g.trace, function: f, name }
 }
 
 /// The reason of a wait, as a string of the trace.
@@ -129,23 +122,28 @@ pub fn leaves(m: MRef, g: GRef) {
 /// [`leaves`] for an M that runs `next` then.
 #[inline(always)]
 fn leaves_for(m: MRef, g: GRef, next: Option<GRef>) {
-    let p = (!m.p.get().is_null()).then(|| m.p());
-    show_leaving(m, p, g);
-    let Some(stream) = stream_of(m) else { return };
+    let p = p_of(m);
     let how = match g.status() {
-        _ if g.has(flags::ENDS) => Leaves::Ends,
-        Status::Waiting => Leaves::Blocks(reason(g.why.get())),
-        Status::Syscall => {
-            if let Some(p) = p {
-                stream.begins_call(p.id, go(&g), stack_of(m, stream));
-            }
-            return;
+        _ if g.has(flags::ENDS) => {
+            probes::end(m, p, g);
+            Leaves::Ends
         }
+        Status::Waiting => {
+            let why = g.why.get();
+            probes::park(m, p, g, why.reason());
+            Leaves::Blocks(reason(why))
+        }
+        Status::Syscall => return begins_call(m, g),
         _ if g.has(flags::INTERRUPTED) || p.is_some_and(order::is_asked) => {
+            probes::preempt(m, p, g);
             Leaves::Stops(string::PREEMPTED)
         }
-        _ => Leaves::Stops(string::GOSCHED),
+        _ => {
+            probes::yields(m, p, g);
+            Leaves::Stops(string::GOSCHED)
+        }
     };
+    let Some(stream) = stream_of(m) else { return };
     let stack = if matches!(how, Leaves::Ends) { 0 } else { stack_of(m, stream) };
     if stream.leaves(p.map(|p| p.id), go(&g), how, stack, next.as_ref().map(go))
         && let Some(p) = p
@@ -200,17 +198,9 @@ pub fn world_starts(m: MRef) {
     }
 }
 
-/// [`leaves`], for the probes.
-fn show_leaving(m: MRef, p: Option<PRef>, g: GRef) {
-    match g.status() {
-        _ if g.has(flags::ENDS) => probes::end(m, p, g),
-        Status::Waiting => probes::park(m, p, g, g.why.get().reason()),
-        Status::Syscall => probes::syscall_begin(p, g),
-        _ if g.has(flags::INTERRUPTED) || p.is_some_and(order::is_asked) => {
-            probes::preempt(m, p, g);
-        }
-        _ => probes::yields(m, p, g),
-    }
+/// The M's P, if the M has one.
+fn p_of(m: MRef) -> Option<PRef> {
+    (!m.p.get().is_null()).then(|| m.p())
 }
 
 /// The M's stream, if events are recorded.
@@ -231,17 +221,12 @@ fn string_of(text: *const c_char) -> u32 {
 /// the preemption signal; 0: unknown.
 fn stack_of(m: MRef, stream: &Stream) -> u32 {
     let g = m.g();
-    let bounds = if g.has(flags::ATTACHED) {
-        // SAFETY: the attachment of the M stays until its goroutine has ended.
-        unsafe { (*m.attachment.seen()).bounds() }
-    } else {
-        g.stack.get().map_or((0, 0), |s| s.bounds())
-    };
+    let bounds = g.stack_bounds();
     let context = m.context.get();
     let from = match context.is_null() {
         true => Registers::here(),
         // SAFETY: the handler of the signal was given this context, and has not returned.
-        false => unsafe { Registers::of_ucontext(context) },
+        false => unsafe { arch::interrupted(context) },
     };
     if (rt().points.has_script_frames)() {
         return stack_with_script(g, stream, from, bounds);
@@ -315,13 +300,14 @@ pub fn creates(m: Option<MRef>, g: GRef) {
     }
 }
 
-/// The M's goroutine begins a call that it has announced.
+/// The M's goroutine begins a call that it has announced, or `gs_blocking`.
 #[cold]
 #[inline(never)]
 pub fn begins_call(m: MRef, g: GRef) {
-    probes::syscall_begin((!m.p.get().is_null()).then(|| m.p()), g);
-    if let Some(stream) = stream_of(m) {
-        stream.begins_call(m.p().id, go(&g), stack_of(m, stream));
+    let p = p_of(m);
+    probes::syscall_begin(p, g);
+    if let (Some(p), Some(stream)) = (p, stream_of(m)) {
+        stream.begins_call(p.id, go(&g), stack_of(m, stream));
     }
 }
 

@@ -227,7 +227,7 @@ fn lines(g: &G, symbols: &mut Symbols) -> String {
             true
         };
         // SAFETY: the goroutine waits, and nothing can wake it, so its stack stays as it is.
-        unsafe { unwind::walk(from, registers::bounds_of(g), &mut add) };
+        unsafe { unwind::walk(from, g.stack_bounds(), &mut add) };
     }
     symbols.visible(&frames, &mut |symbol| text += &format!("    {}\n", symbol.describe()));
     text

@@ -143,13 +143,6 @@ fn text_of(wanted: Wanted) -> String {
             let _ = symbol.write(&mut text);
         }
     });
-    if count > MOST {
-        text += "...additional frames elided...\n";
-    }
-    if wanted.spawned_at != 0 {
-        symbols.caller(wanted.spawned_at, &mut |by| {
-            let _ = by.write_creator(wanted.creator, &mut text);
-        });
-    }
+    let _ = symbols.write_end(count > MOST, wanted.spawned_at, wanted.creator, &mut text);
     text
 }

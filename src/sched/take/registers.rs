@@ -142,17 +142,6 @@ pub fn shown(m: MRef) -> Option<*mut c_void> {
     (shows || interrupted).then_some(waits_here).filter(|c| !c.is_null())
 }
 
-/// The lowest address and the size of the goroutine's stack; (0, 0): no stack yet. The goroutine
-/// stays as it is meanwhile.
-pub fn bounds_of(g: GRef) -> (usize, usize) {
-    if g.has(flags::ATTACHED) {
-        // SAFETY: the M of an attached goroutine, whose attachment stays until the goroutine has
-        // ended.
-        return unsafe { (*(*g.bound_m.get()).attachment.seen()).bounds() };
-    }
-    g.stack.get().map_or((0, 0), |s| s.bounds())
-}
-
 /// Of a goroutine at rest: the lowest address in use on its stack, saved registers included, and
 /// the registers with which it goes on. `None`: the goroutine is being left now, and has no context
 /// yet. The goroutine doesn't run meanwhile.

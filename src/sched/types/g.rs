@@ -324,6 +324,17 @@ impl GRef {
     pub fn as_non_null(self) -> NonNull<G> {
         self.0
     }
+
+    /// The lowest address and the size of the goroutine's stack; (0, 0): no stack yet. The goroutine
+    /// stays as it is meanwhile.
+    pub fn stack_bounds(self) -> (usize, usize) {
+        if self.has(flags::ATTACHED) {
+            // SAFETY: the M of an attached goroutine, whose attachment stays until the goroutine has
+            // ended.
+            return unsafe { (*(*self.bound_m.get()).attachment.seen()).bounds() };
+        }
+        self.stack.get().map_or((0, 0), |s| s.bounds())
+    }
 }
 
 impl Deref for GRef {

@@ -37,12 +37,13 @@ mod blocks;
 mod marks;
 mod search;
 
+use super::embed;
 use super::out::Out;
 use crate::arch;
 use crate::backtrace::symbols::Symbols;
 use crate::backtrace::unwind::{self, Frame, MOST_FRAMES, Registers};
 use crate::os::mapped::Mapped;
-use crate::os::{file, heap, log, time};
+use crate::os::{file, heap, log, process, time};
 use crate::sched::lifecycle::stopping;
 use crate::sched::take::call;
 use crate::sched::types::g::GRef;
@@ -114,8 +115,7 @@ pub fn report_at_exit() {
         report();
     }
     if try_rt().is_some_and(|rt| rt.debug.leaks) && !IS_SET.swap(true, Ordering::Relaxed) {
-        // SAFETY: the function stays, because the library is never unloaded.
-        unsafe { libc::atexit(at_exit) };
+        process::at_exit(at_exit);
     }
 }
 
@@ -159,7 +159,7 @@ impl Leaks {
     /// Copies a goroutine at rest. The world is stopped. False: there is no memory.
     fn add(&mut self, g: GRef) -> bool {
         let (first, begin) = (self.frames.len(), self.text.len());
-        let stack = g.stack.get().map_or((0, 0), |s| s.bounds());
+        let stack = g.stack_bounds();
         let mut has_room = true;
         let mut add = |frame| {
             has_room &= self.frames.push(frame);
@@ -177,9 +177,7 @@ impl Leaks {
             id: g.id.load(Ordering::Relaxed),
             why: g.why.seen(),
             since: g.since.seen(),
-            node: try_rt()
-                .and_then(|rt| rt.p_if_made(g.last_p.seen() as usize))
-                .map_or(0, |p| p.node as usize),
+            node: embed::node_of(g),
             pc: g.pc.seen(),
             creator: g.creator.seen(),
             frames: (first, self.frames.len() - first),
@@ -247,14 +245,7 @@ impl Leaks {
         symbols.visible(self.frames(leak), &mut |symbol| {
             let _ = symbol.write(out);
         });
-        if leak.frames.1 == MOST_FRAMES {
-            writeln!(out, "...additional frames elided...")?;
-        }
-        if leak.pc != 0 {
-            symbols.caller(leak.pc, &mut |by| {
-                let _ = by.write_creator(leak.creator, out);
-            });
-        }
+        symbols.write_end(leak.frames.1 == MOST_FRAMES, leak.pc, leak.creator, out)?;
         if let Some(others) = group.get(1..).filter(|others| !others.is_empty()) {
             write!(out, "{} goroutines wait as this one:", others.len())?;
             for other in &others[..others.len().min(MOST_IDS)] {

@@ -38,10 +38,6 @@ pub mod symbols {
         pub fn write(&self, _out: &mut dyn std::fmt::Write) -> std::fmt::Result {
             Ok(())
         }
-
-        pub fn write_creator(&self, _id: u64, _out: &mut dyn std::fmt::Write) -> std::fmt::Result {
-            Ok(())
-        }
     }
 
     pub struct Symbols;
@@ -57,6 +53,15 @@ pub mod symbols {
             Symbols
         }
         pub fn visible(&mut self, _frames: &[Frame], _f: &mut dyn FnMut(&Symbol)) {}
+        pub fn write_end(
+            &mut self,
+            _is_cut: bool,
+            _spawned_at: usize,
+            _creator: u64,
+            _out: &mut dyn std::fmt::Write,
+        ) -> std::fmt::Result {
+            Ok(())
+        }
         pub fn caller(&mut self, _pc: usize, _f: &mut dyn FnMut(&Symbol)) {}
     }
 }

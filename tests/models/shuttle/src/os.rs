@@ -10,6 +10,9 @@ mod real_mem;
 pub mod forking;
 #[path = "../../../../src/os/locked.rs"]
 pub mod locked;
+#[path = "../../../../src/os/process.rs"]
+#[allow(dead_code)]
+pub mod process;
 pub mod mem {
     use super::real_mem;
     pub use super::real_mem::{

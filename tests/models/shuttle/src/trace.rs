@@ -1,5 +1,7 @@
 //! There is no trace on this machine: what the scheduler calls for one is never called.
 
+pub const PROCS: usize = crate::sched::prim::limits::PROCS;
+
 #[derive(Default)]
 pub struct GoWord;
 
@@ -11,7 +13,7 @@ pub struct GoRef<'a> {
     pub id: u64,
     pub word: &'a GoWord,
     pub function: usize,
-    pub label: u32,
+    pub name: Option<&'a std::ffi::CStr>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
