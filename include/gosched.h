@@ -2151,6 +2151,22 @@ void gs_preempt_enable(void);
 int gs_set_hooks(const struct gs_hooks *hooks);
 
 /**
+ * Adds a function that gives the frames of an interpreter, as gs_hooks.frames does, for the
+ * goroutines that are spawned with the function entry; entry NULL: for goroutines of threads that
+ * have called gs_attach. It is asked before gs_hooks.frames. For modules of interpreters: several
+ * may be in one process, beside an embedder with hooks, and unlike hooks this makes no switch
+ * slower. It cannot be undone, so frames must stay.
+ *
+ * frames is also called for a goroutine that the caller is about to spawn with entry: if it gives
+ * the function that the goroutine will call as the only frame, traces name the goroutine by that.
+ *
+ * 0, also if it was added before; -EINVAL: frames is NULL; -ENOMEM: there are 16 already.
+ * Goroutines and plain threads. Never switches.
+ * Not async-signal-safe.
+ */
+int gs_add_frames(void (*entry)(void*), gs_frames_hook frames, void *ctx);
+
+/**
  * Returns the embedder's word of a goroutine: the value of gs_set_data, else gs_spawn_opts.data,
  * else NULL. g: a hook's argument, a reference, or gs_self(). NULL for NULL. Goroutines, plain
  * threads, hooks and signal handlers; never switches.

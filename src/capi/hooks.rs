@@ -6,6 +6,7 @@ use crate::os::log::HostArg;
 use crate::sched::ext::hooks::{self, HookOfFrames, HookOfG, HookOver, Hooks, ScriptFrame};
 use crate::sched::take::boundary::Entered;
 use crate::sched::types::g::{G, GRef};
+use crate::sched::types::scripts;
 use core::ffi::{c_char, c_int, c_void};
 use core::mem::offset_of;
 use core::ptr;
@@ -170,6 +171,29 @@ pub unsafe extern "C" fn gs_set_hooks(hooks: *const gs_hooks) -> c_int {
         Ok(Some(_)) => EINVAL,
         Err(e) => e,
     }
+}
+
+/// Adds a function that gives the frames of an interpreter, as gs_hooks.frames does, for the
+/// goroutines that are spawned with the function entry; entry NULL: for goroutines of threads that
+/// have called gs_attach. It is asked before gs_hooks.frames. For modules of interpreters: several
+/// may be in one process, beside an embedder with hooks, and unlike hooks this makes no switch
+/// slower. It cannot be undone, so frames must stay.
+///
+/// frames is also called for a goroutine that the caller is about to spawn with entry: if it gives
+/// the function that the goroutine will call as the only frame, traces name the goroutine by that.
+///
+/// 0, also if it was added before; -EINVAL: frames is NULL; -ENOMEM: there are 16 already.
+/// Goroutines and plain threads. Never switches.
+#[unsafe(no_mangle)]
+pub extern "C" fn gs_add_frames(
+    entry: Option<unsafe extern "C" fn(*mut c_void)>,
+    frames: gs_frames_hook,
+    ctx: *mut c_void,
+) -> c_int {
+    // SAFETY: a `gs_frame` is a `ScriptFrame`, and a `GRef` is the address of a descriptor.
+    let frames = unsafe { core::mem::transmute::<gs_frames_hook, HookOfFrames>(frames) };
+    let Some(frames) = frames else { return EINVAL };
+    if scripts::add(entry, frames, ctx) { 0 } else { -libc::ENOMEM }
 }
 
 fn inner(h: &gs_hooks) -> Hooks {

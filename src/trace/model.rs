@@ -103,6 +103,8 @@ pub struct GoRef<'a> {
     pub word: &'a GoWord,
     /// The address of the goroutine's function, or 0. Names the goroutine.
     pub function: usize,
+    /// A stack that names the goroutine in place of `function`, or 0.
+    pub start: u32,
     /// The goroutine's own name, if it has one.
     pub name: Option<&'a CStr>,
 }
@@ -114,7 +116,10 @@ const FIRST_RUNS: u64 = 2;
 impl GoRef<'_> {
     /// The id of a stack that has only the goroutine's function.
     fn function_stack(&self) -> u64 {
-        stacks::of_function(self.function).into()
+        match self.start {
+            0 => stacks::of_function(self.function).into(),
+            id => stacks::mark(id).into(),
+        }
     }
 }
 

@@ -131,6 +131,68 @@ GO_TEST(who_has_stopped_the_world_starts_no_trace)
     CHECK_EQ(gs_start_the_world(), 0);
 }
 
+/* ---- The frames of an interpreter ---- */
+
+static int gives; /* how often the hook has given frames */
+
+/* The frames of a goroutine whose data is the name of its function. */
+static size_t give_frames(void *ctx, gs_g *g, gs_frame *frames, size_t room)
+{
+    const char *name = gs_data(g);
+    CHECK(ctx == &gives);
+    if (!name || room < 2)
+        return 0;
+    frames[0] = (gs_frame){"waits in the script", "wait.script", 12};
+    frames[1] = (gs_frame){name, NULL, 0};
+    (void)__atomic_add_fetch(&gives, 1, __ATOMIC_RELAXED);
+    return 2;
+}
+
+static void scripted(void *arg)
+{
+    CHECK_EQ(gs_sleep(1000000), 0);
+    CHECK_EQ(gs_waitgroup_done(arg), 0);
+}
+
+static bool file_has(int fd, const char *text)
+{
+    size_t size = (size_t)lseek(fd, 0, SEEK_END);
+    char *all = malloc(size);
+    bool has;
+    CHECK(all != NULL);
+    CHECK_EQ(pread(fd, all, size, 0), (ssize_t)size);
+    has = memmem(all, size, text, strlen(text)) != NULL;
+    free(all);
+    return has;
+}
+
+GO_TEST(an_interpreter_gives_the_frames_of_its_goroutines)
+{
+    static gs_waitgroup wg;
+    static char name[] = "function of the script";
+    gs_spawn_opts opts = GS_SPAWN_OPTS_INIT;
+    int fd = new_file(), i;
+    CHECK_EQ(gs_add_frames(scripted, NULL, NULL), -EINVAL);
+    CHECK_EQ(gs_add_frames(scripted, give_frames, &gives), 0);
+    CHECK_EQ(gs_add_frames(scripted, give_frames, &gives), 0);
+    opts.data = name;
+    CHECK_EQ(gs_trace_start(fd), 0);
+    spawn_some(10);
+    CHECK_EQ(GET(gives), 0);
+    CHECK_EQ(gs_waitgroup_add(&wg, 10), 0);
+    for (i = 0; i < 10; i++) {
+        if (i == 9)
+            opts.data = NULL; /* gives none */
+        CHECK_EQ(gs_spawn_with(scripted, &wg, &opts, NULL), 0);
+    }
+    CHECK_EQ(gs_waitgroup_wait(&wg, GS_FOREVER), 0);
+    CHECK_EQ(gs_trace_stop(), 0);
+    CHECK_GE(GET(gives), 9);
+    CHECK(file_has(fd, "waits in the script") && file_has(fd, "wait.script") && file_has(fd, name));
+    check_file(fd);
+    close(fd);
+}
+
 /* The reader of a pipe may be a goroutine of the program itself. */
 
 static gs_waitgroup read_all_of_it;

@@ -23,6 +23,7 @@ use crate::sched::types::m::{self, HOOKED, MRef};
 use crate::sched::types::p::PRef;
 pub use crate::sched::types::points::ScriptFrame;
 use crate::sched::types::runtime::{CHANGING, Runtime, Visit, rt};
+use crate::sched::types::scripts::{self, GivesFrames};
 use core::cell::Cell;
 use core::ffi::c_void;
 use core::ptr;
@@ -42,9 +43,7 @@ pub type HookOfG = Option<unsafe extern "C" fn(ctx: *mut c_void, g: GRef)>;
 pub type HookOver = Option<unsafe extern "C" fn(ctx: *mut c_void, from: GRef, to: GRef) -> bool>;
 
 /// The hook `frames`.
-pub type HookOfFrames = Option<
-    unsafe extern "C" fn(ctx: *mut c_void, g: GRef, frames: *mut ScriptFrame, room: usize) -> usize,
->;
+pub type HookOfFrames = Option<GivesFrames>;
 
 /// The state of the hooks on an M's thread, which alone uses it.
 pub struct OfM {
@@ -234,23 +233,25 @@ pub fn follow(m: MRef) {
 /// Whether an interpreter gives the frames of goroutines.
 pub fn has_script_frames() -> bool {
     // SAFETY: as in `script_frames`.
-    unsafe { current().as_ref() }.is_some_and(|hooks| hooks.frames.is_some())
+    scripts::any() || unsafe { current().as_ref() }.is_some_and(|hooks| hooks.frames.is_some())
 }
 
 /// The frames that an interpreter has for a goroutine, the innermost first; as many as `room` has
-/// place for. None without the hook `frames`. The strings are valid until the goroutine goes on or
-/// the hook is called again.
+/// place for: by the functions of `gs_add_frames`, else by the hook `frames`. The strings are valid
+/// until the goroutine goes on or the function is called again.
 ///
-/// The goroutine is the caller, or the world is stopped. Allocates nothing, and takes no lock.
+/// The goroutine is the caller or what the caller is about to start, or the world is stopped. Allocates nothing, and takes no lock.
 pub fn script_frames(g: GRef, room: &mut [ScriptFrame]) -> &[ScriptFrame] {
+    let added = scripts::frames(g, room).len();
+    if added != 0 {
+        return &room[..added];
+    }
     // SAFETY: the current table stays as long as the runtime whose goroutine this is.
     let hooks = unsafe { current().as_ref() };
     let count = hooks.map_or(0, |hooks| {
         // SAFETY: the embedder has given the function for this argument; it writes as many frames
         // as there is room for.
-        let call = |f: unsafe extern "C" fn(_, _, _, _) -> usize| unsafe {
-            f(hooks.ctx.0, g, room.as_mut_ptr(), room.len())
-        };
+        let call = |f: GivesFrames| unsafe { f(hooks.ctx.0, g, room.as_mut_ptr(), room.len()) };
         hooks.frames.map_or(0, call)
     });
     &room[..count.min(room.len())]

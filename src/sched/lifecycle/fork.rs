@@ -9,6 +9,7 @@ use crate::sched::services::{deadlock, quit};
 use crate::sched::take::{boundary, handler};
 use crate::sched::types::m;
 use crate::sched::types::runtime::{AT_THE_DOOR, CHANGING, GUESTS, LIFE, RUNTIME, Runtime, try_rt};
+use crate::sched::types::scripts;
 use crate::sched::wait::{netpoll, timers};
 use crate::{backtrace, cxx};
 use core::ptr;
@@ -28,12 +29,13 @@ type LockAndUnlock = (fn(), unsafe fn());
 
 /// Locks that the forking thread holds across the fork, in the order of taking. [`before_fork`]
 /// takes other locks before and after these.
-const HELD: [LockAndUnlock; 9] = [
+const HELD: [LockAndUnlock; 10] = [
     (|| ALLOCATES.lock(), may_fork),
     (keys::lock_table, keys::unlock_table),
     (deadlock::lock_handler, deadlock::unlock_handler),
     (log::lock, log::unlock),
     (hooks::lock_tables, hooks::unlock_tables),
+    (scripts::lock, scripts::unlock),
     (group::lock_all, group::unlock_all),
     (orphans::lock, orphans::unlock),
     (gang::lock_free, gang::unlock_free),

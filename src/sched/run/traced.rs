@@ -9,10 +9,11 @@ use crate::sched::types::m::{self, MRef, TRACED};
 use crate::sched::types::p::PRef;
 use crate::sched::types::points::ScriptFrame;
 use crate::sched::types::runtime::rt;
+use crate::sched::types::scripts;
 use crate::sched::types::task::{Task, TaskKind};
 use crate::sched::types::waiter::Why;
 use crate::trace::format::event;
-use crate::trace::stacks::ForeignFrame;
+use crate::trace::stacks::{self, ForeignFrame};
 use crate::trace::{self, GoRef, Leaves, Stream, string};
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -26,10 +27,12 @@ pub fn go(g: &GRef) -> GoRef<'_> {
     let id = g.id.load(Ordering::Relaxed);
     let runtime = u64::from(rt().number - 1) << RUNTIME;
     let is_attached = g.flags.seen() & flags::ATTACHED != 0;
-    let f = if is_attached { 0 } else { g.f.get().map_or(0, |f| f as usize) };
+    // A goroutine of an interpreter is named by its outermost frame: see `creates`.
+    let has_no_function = is_attached || scripts::has(g);
+    let f = if has_no_function { 0 } else { g.f.get().map_or(0, |f| f as usize) };
     // SAFETY: the goroutine of an event has not ended, so it keeps its name.
     let name = unsafe { g.name() };
-    GoRef { id: runtime | id, word: &g.trace, function: f, name }
+    GoRef { id: runtime | id, word: &g.trace, function: f, start: 0, name }
 }
 
 /// The reason of a wait, as a string of the trace.
@@ -236,19 +239,47 @@ fn stack_of(m: MRef, stream: &Stream) -> u32 {
     unsafe { stream.shapes.id_of(from, bounds, &[]) }
 }
 
-/// [`stack_of`] with the frames of an interpreter.
+/// [`stack_of`] with the frames of an interpreter. If the interpreter has said whose goroutines are
+/// its own, the frames of C are not shown, so that the outermost frame names the goroutine.
 #[cold]
 #[inline(never)]
 fn stack_with_script(g: GRef, stream: &Stream, from: Registers, bounds: (usize, usize)) -> u32 {
+    if scripts::has(&g) {
+        let id = stack_of_script(g);
+        if id != 0 {
+            return id;
+        }
+    }
+    let mut foreign = [NO_FRAME; SCRIPT_FRAMES];
+    let count = foreign_frames(g, &mut foreign);
+    // SAFETY: as in `stack_of`, which waits.
+    unsafe { stream.shapes.id_of(from, bounds, &foreign[..count]) }
+}
+
+/// The id of the stack that has only the frames of an interpreter; 0: it gives none.
+///
+/// The goroutine is the caller, or what the caller is about to start.
+#[cold]
+#[inline(never)]
+fn stack_of_script(g: GRef) -> u32 {
+    let mut foreign = [NO_FRAME; SCRIPT_FRAMES];
+    match foreign_frames(g, &mut foreign) {
+        0 => 0,
+        count => stacks::add(&foreign[..count], &[]),
+    }
+}
+
+const NO_FRAME: ForeignFrame = ForeignFrame { function: 0, file: 0, line: 0 };
+
+/// Puts the frames of an interpreter into `to`. Returns their number.
+fn foreign_frames(g: GRef, to: &mut [ForeignFrame; SCRIPT_FRAMES]) -> usize {
     let mut room = [ScriptFrame::NONE; SCRIPT_FRAMES];
-    let mut foreign = [ForeignFrame { function: 0, file: 0, line: 0 }; SCRIPT_FRAMES];
     let frames = (rt().points.script_frames)(g, &mut room);
-    for (to, frame) in foreign.iter_mut().zip(frames) {
+    for (to, frame) in to.iter_mut().zip(frames) {
         let (function, file) = (string_of(frame.function), string_of(frame.file));
         *to = ForeignFrame { function, file, line: u32::try_from(frame.line).unwrap_or(0) };
     }
-    // SAFETY: as in `stack_of`, which waits.
-    unsafe { stream.shapes.id_of(from, bounds, &foreign[..frames.len()]) }
+    frames.len()
 }
 
 /// The calling M runs the goroutine with this P from now on. Allowed for a goroutine that runs
@@ -296,7 +327,9 @@ pub fn creates(m: Option<MRef>, g: GRef) {
     {
         let has_goroutine = !m.curg.get().is_null();
         let stack = if has_goroutine { stack_of(m, stream) } else { 0 };
-        stream.creates(go(&g), stack);
+        // An interpreter gives the function that a new goroutine will call as its frame.
+        let start = if scripts::has(&g) { stack_of_script(g) } else { 0 };
+        stream.creates(GoRef { start, ..go(&g) }, stack);
     }
 }
 

@@ -11,6 +11,7 @@ pub mod node;
 pub mod p;
 pub mod points;
 pub mod runtime;
+pub mod scripts;
 pub mod slots;
 pub mod task;
 pub mod values;
