@@ -39,6 +39,7 @@
 #include "gosched/mutex.hpp"
 #include "gosched/stop.hpp"
 #include "gosched/runtime.hpp"
+#include "gosched/inspect.hpp"
 #include "gosched/goroutine.hpp"
 #include "gosched/condition_variable.hpp"
 #include "gosched/sync.hpp"

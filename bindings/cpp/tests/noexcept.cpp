@@ -204,6 +204,24 @@ static void groups()
     CHECK(tg.wait());
 }
 
+static void inspects()
+{
+    gs::trace t{"/dev/null"};
+    CHECK(t);
+    gs::trace second{"/dev/null"};
+    CHECK(!second);
+    CHECK(second.stop().error() == std::errc::device_or_resource_busy);
+    CHECK(t.stop());
+    CHECK(gs::trace{"/there/is/nothing"}.stop().error() == std::errc::no_such_file_or_directory);
+    gs::flight recorder{1s};
+    CHECK(recorder);
+    CHECK(recorder.write("/dev/null"));
+    CHECK(recorder.stop());
+    CHECK(recorder.write("/dev/null").error() == std::errc::invalid_argument);
+    CHECK(!gs::dump().value().empty());
+    CHECK(!gs::metrics().value().empty());
+}
+
 static void net()
 {
     auto l = gs::tcp_listener::listen("127.0.0.1", 0).value();
@@ -383,6 +401,7 @@ int main()
         locals();
         futures();
         groups();
+        inspects();
         net();
         selectors();
         coroutines();
