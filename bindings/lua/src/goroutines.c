@@ -22,6 +22,7 @@ struct goroutine {
     struct preloads *preloads; /* for package.preload; a reference, or NULL */
     struct message *result; /* the return values, or the error */
     char *traceback;
+    struct state *_Atomic state; /* in which it runs; NULL: in none yet, or no longer */
     struct shared *done;         /* a wait group to count down, or NULL */
     _Atomic int status;          /* G_... */
     _Atomic bool joined;         /* a caller has been told how the goroutine ended, or waits to be */
@@ -35,10 +36,6 @@ enum { G_RUNS, G_DONE, G_FAILED };
 /* The stack size of spawned goroutines, in bytes; 0: the library's default. */
 static size_t stack_size;
 
-void lgs_goroutines_start(size_t stack)
-{
-    stack_size = stack;
-}
 
 /* ---- Errors that no caller has asked for ---- */
 
@@ -240,6 +237,7 @@ static void run_goroutine(void *arg)
         lua_pushcfunction(L, note_error);
         lua_pushcfunction(L, goroutine_body);
         lua_pushlightuserdata(L, S);
+        atomic_store(&g->state, S);
         gs_cancel_enable();
         lgs_enter(S, false);
         int r = lgs_is_stopped(S) ? LUA_ERRRUN : lua_pcall(L, 1, 0, 1);
@@ -263,6 +261,7 @@ static void run_goroutine(void *arg)
         }
         lgs_set_running(NULL);
         gs_cancel_disable();
+        atomic_store(&g->state, NULL);
         lgs_put_state(S);
     }
     lgs_message_free(g->job);
@@ -278,7 +277,22 @@ static void run_goroutine(void *arg)
     atomic_store(&g->status, status);
     lgs_one_fewer_alive();
     lgs_leave_program(g->program);
+    gs_set_data(gs_self(), NULL); /* for `frames` */
     lgs_release(&g->shared);
+}
+
+/* The frames of a goroutine. */
+static size_t frames(void *ctx, gs_g *g, gs_frame *to, size_t room)
+{
+    (void)ctx;
+    struct goroutine *own = gs_data(g);
+    return own ? lgs_frames(atomic_load(&own->state), to, room) : 0;
+}
+
+void lgs_goroutines_start(size_t stack)
+{
+    stack_size = stack;
+    gs_add_frames(run_goroutine, frames, NULL);
 }
 
 /* ---- Functions of the module ---- */
@@ -370,6 +384,7 @@ int lgs_go(struct state *S, lua_State *L, int index, struct shared *done)
         g->done = lgs_retain(done);
     }
     opts.name = name;
+    opts.data = g;
     struct program *p = g->program = lgs_join_program(S);
     lgs_retain(&g->shared);
     atomic_fetch_add(&lgs_alive, 1);
@@ -525,16 +540,9 @@ static int l_count(lua_State *L)
     return 1;
 }
 
-static int l_dump(lua_State *L)
-{
-    (void)lgs_state(L);
-    lgs_push_dump(L);
-    return 1;
-}
-
 static const luaL_Reg functions[] = {
     {"go", l_go},       {"yield", l_yield}, {"sleep", l_sleep}, {"now", l_now},       {"id", l_id},
-    {"procs", l_procs}, {"count", l_count}, {"dump", l_dump},   {"clone", lgs_clone}, {NULL, NULL}};
+    {"procs", l_procs}, {"count", l_count}, {"clone", lgs_clone}, {NULL, NULL}};
 
 void lgs_goroutines_open(struct state *S, lua_State *L)
 {

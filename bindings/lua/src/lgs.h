@@ -12,12 +12,13 @@
 
    | file | what it is for | calls |
    | --- | --- | --- |
-   | `main.c` | the module, in the states of main programs and of goroutines | processes, sockets, files, sync, goroutines, coroutines, pool, preload, unpack, pack, objects, turns, watch, state, globals |
+   | `main.c` | the module, in the states of main programs and of goroutines | inspect, processes, sockets, files, sync, goroutines, coroutines, pool, preload, unpack, pack, objects, turns, watch, frames, state, globals |
+   | `inspect.c` | traces, the flight recorder, dumps, metrics | results, turns, state |
    | `processes.c` | gosched.exec, os.execute and io.popen of goroutines | objects, results, turns, state |
    | `sockets.c` | connections, listeners, datagrams | files, objects, results, turns, state |
    | `files.c` | files and connections: reading, writing, closing | objects, results, turns, state |
    | `sync.c` | channels, select, mutexes, wait groups | goroutines, values, objects, results, turns, watch |
-   | `goroutines.c` | spawn, a goroutine's life, errors that were not asked for | pool, preload, unpack, pack, messages, objects, results, turns, watch, state |
+   | `goroutines.c` | spawn, a goroutine's life, errors that were not asked for | pool, preload, unpack, pack, messages, objects, results, turns, watch, frames, state |
    | `coroutines.c` | coroutines of goroutines | turns |
    | `pool.c` | programs, and the states of their goroutines: made, kept, closed | preload, turns, state, globals, heap |
    | `preload.c` | package.preload | unpack, pack, messages, state |
@@ -29,6 +30,7 @@
    | `results.c` | times that are given; errors and results | turns |
    | `turns.c` | slices of Lua code, and around each call that may switch | watch, state |
    | `watch.c` | main programs: deadlocks and Ctrl-C | none |
+   | `frames.c` | Lua's frames, for the dumps and traces of the library | none |
    | `state.c` | what belongs to each state | none |
    | `globals.c` | globals, as each goroutine finds them | none |
    | `heap.c` | the memory of a state | none | */
@@ -194,6 +196,8 @@ struct state {
     char *scratch;       /* see lgs_scratch */
     size_t scratch_size;
     struct lgs_heap heap; /* the heap of a state of the pool; a main program's state has Lua's */
+    _Atomic bool is_away; /* between lgs_leave and lgs_enter */
+    char names[8][96];    /* for lgs_frames */
     bool warns;           /* warn("@on") was called */
     bool in_warning;      /* the next call of the warning function continues a warning */
 };
@@ -259,6 +263,17 @@ static inline void lgs_wakes_up(void)
 void lgs_front_interrupts(struct state *S);
 void lgs_settle_ctrl_c(struct state *S);
 
+/* ---- Frames (frames.c) ---- */
+
+/* Gives the frames of a state, NULL or one that doesn't end meanwhile, as gs_frames_hook does: none unless the state is
+   away. */
+size_t lgs_frames(struct state *S, gs_frame *frames, size_t room);
+/* Has the library ask for the frames of main programs, at the start. */
+void lgs_frames_start(void);
+/* Shows the frames of a main program's state, until lgs_hide_main. */
+void lgs_show_main(struct state *S);
+void lgs_hide_main(struct state *S);
+
 /* ---- Turns (turns.c) ---- */
 
 /* Takes a signal for the ends of slices, at the start. */
@@ -286,8 +301,9 @@ void lgs_enter(struct state *S, bool sync);
 /* Raises the error of a cancelled goroutine, or the main program's: a deadlock, Ctrl-C. May return for
    Ctrl-C. */
 int lgs_raise_cancelled(struct state *S, lua_State *L);
-/* Pushes the text that gs_dump writes. */
-void lgs_push_dump(lua_State *L);
+/* Calls `write` with a file, and gives the length of what it writes, which is in the state's scratch; or a negative
+   errno value. */
+ssize_t lgs_text(struct state *S, int (*write)(int), const char **text);
 
 /* ---- Arguments and results (results.c) ---- */
 
@@ -357,6 +373,7 @@ void lgs_files_open(struct state *S, lua_State *L);
 /* After lgs_files_open. */
 void lgs_sockets_open(struct state *S, lua_State *L);
 void lgs_processes_open(struct state *S, lua_State *L);
+void lgs_inspect_open(struct state *S, lua_State *L);
 /* Replaces os.execute and io.popen in a goroutine's state by functions that park. */
 void lgs_processes_replace(struct state *S, lua_State *L);
 /* Replaces functions of the library `coroutine`, on top of the stack, in a goroutine's state: the slice's hook
@@ -407,7 +424,7 @@ void lgs_put_state(struct state *S);
 
 /* ---- Goroutines (goroutines.c) ---- */
 
-/* Sets, at the start, the stack size in bytes of goroutines that ask for no other. */
+/* At the start: the stack size in bytes of goroutines that ask for no other; 0: the library's default. */
 void lgs_goroutines_start(size_t stack);
 /* gosched.go for the function at index; done: the wait group to count down at the goroutine's end, or NULL.
    Pushes the handle. */

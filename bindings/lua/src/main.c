@@ -45,9 +45,9 @@ static void start_module(void)
     if (!getenv("GOSCHED_STACK_SIZE"))
         config.stack_size = LGS_STACK;
     /* -EBUSY: the host has started the library, with stacks for its own purposes. */
-    if (gs_init(&config) == -EBUSY)
-        lgs_goroutines_start(LGS_STACK);
+    lgs_goroutines_start(gs_init(&config) == -EBUSY ? LGS_STACK : 0);
     lgs_turns_start();
+    lgs_frames_start();
     watched = lgs_watch_start();
     lgs_pool_start(fill_state);
 }
@@ -60,6 +60,7 @@ static int main_gc(lua_State *L)
     /* Keeps finalizers that run later from making this the thread's running state. */
     S->L = S->coroutine = NULL;
     lgs_forget_state(S);
+    lgs_hide_main(S);
     struct state *callers = lgs_close_program(S->program);
     lgs_leave_program(S->program);
     S->program = NULL;
@@ -108,6 +109,7 @@ static struct state *open_main(lua_State *L)
     lua_setmetatable(L, -2);
     lgs_note_state(L);
     lgs_watch_main(S);
+    lgs_show_main(S);
     return S;
 }
 
@@ -126,6 +128,7 @@ LUALIB_API int luaopen_gosched(lua_State *L)
     lgs_files_open(S, L);
     lgs_sockets_open(S, L);
     lgs_processes_open(S, L);
+    lgs_inspect_open(S, L);
     lua_pushstring(L, gs_version());
     lua_setfield(L, -2, "version");
     lgs_enter(S, false);

@@ -2,6 +2,7 @@
 
 #include "lgs.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -178,12 +179,15 @@ void lgs_leave(struct state *S, bool sync)
     lgs_set_running(NULL);
     if (S->self)
         lgs_front_interrupts(S);
+    /* Release: a thread that sees it sees the frames, too. */
+    atomic_store_explicit(&S->is_away, true, memory_order_release);
     if (sync)
         lgs_falls_asleep();
 }
 
 void lgs_enter(struct state *S, bool sync)
 {
+    atomic_store_explicit(&S->is_away, false, memory_order_relaxed);
     if (sync)
         lgs_wakes_up();
     if (S->self)
@@ -192,19 +196,33 @@ void lgs_enter(struct state *S, bool sync)
     lgs_set_running(S->L ? S : NULL);
 }
 
-void lgs_push_dump(lua_State *L)
+ssize_t lgs_text(struct state *S, int (*write)(int), const char **text)
 {
     int fd = memfd_create("gosched", MFD_CLOEXEC);
-    if (fd < 0 || gs_dump(fd) < 0) {
-        if (fd >= 0)
-            close(fd);
-        lua_pushliteral(L, "");
-        return;
+    if (fd < 0)
+        return -errno;
+    ssize_t n = write(fd);
+    if (n >= 0) {
+        size_t size = (size_t)lseek(fd, 0, SEEK_END), done = 0;
+        char *room = lgs_scratch(S, size + 1, false);
+        while (room && done < size && (n = pread(fd, room + done, size - done, (off_t)done)) > 0)
+            done += (size_t)n;
+        n = room ? (ssize_t)done : -ENOMEM;
+        *text = room;
     }
-    char text[4096];
-    ssize_t n = pread(fd, text, sizeof text, 0);
     close(fd);
-    lua_pushlstring(L, text, n > 0 ? (size_t)n : 0);
+    return n;
+}
+
+/* The most bytes of a dump that the error of a deadlock takes along. */
+#define DUMP_IN_ERROR (64 * 1024)
+
+static void push_dump(struct state *S, lua_State *L)
+{
+    const char *text = "";
+    ssize_t n = lgs_text(S, gs_dump, &text);
+    lua_pushlstring(L, text, n < 0 ? 0 : n < DUMP_IN_ERROR ? (size_t)n : DUMP_IN_ERROR);
+    lgs_scratch_done(S);
 }
 
 /* Whether a finalizer runs: lua_gc can't do anything then. */
@@ -238,7 +256,7 @@ int lgs_raise_cancelled(struct state *S, lua_State *L)
     if (reason == LGS_DEADLOCK) {
         luaL_where(L, 1);
         lua_pushliteral(L, "all goroutines are asleep - deadlock!\n");
-        lgs_push_dump(L);
+        push_dump(S, L);
         lua_concat(L, 3);
         return lua_error(L);
     }
