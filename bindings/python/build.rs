@@ -81,6 +81,7 @@ fn build() -> Result<()> {
     let has_gil = !pyo3_build_config::get().is_free_threaded();
     cc::Build::new()
         .file("src/interpreter.c")
+        .file("src/frames.c")
         .file(if has_gil { "src/sys/gil/state.c" } else { "src/sys/free/state.c" })
         .include(root.join("include"))
         .includes(python_includes()?)

@@ -81,6 +81,18 @@ pub struct gs_stats {
     pub pages_moved: u64,
 }
 
+#[repr(C)]
+#[allow(non_camel_case_types)]
+pub struct gs_frame {
+    pub function: *const c_char,
+    pub file: *const c_char,
+    pub line: c_int,
+}
+
+#[allow(non_camel_case_types)]
+pub type gs_frames_hook =
+    unsafe extern "C" fn(*mut c_void, *mut gs_g, *mut gs_frame, usize) -> usize;
+
 #[allow(non_camel_case_types)]
 pub type gs_fn = unsafe extern "C" fn(*mut c_void);
 
@@ -134,6 +146,15 @@ unsafe extern "C" {
     pub fn gs_numa_nodes() -> c_int;
     pub fn gs_stats_read(out: *mut gs_stats) -> c_int;
     pub fn gs_dump(fd: c_int) -> c_int;
+    pub fn gs_add_frames(entry: Option<gs_fn>, f: gs_frames_hook, ctx: *mut c_void) -> c_int;
+    pub fn gs_dump_json(fd: c_int) -> c_int;
+    pub fn gs_leaks(fd: c_int) -> c_int;
+    pub fn gs_stats_write(fd: c_int) -> c_int;
+    pub fn gs_trace_start(fd: c_int) -> c_int;
+    pub fn gs_trace_stop() -> c_int;
+    pub fn gs_flight_start(ns: i64) -> c_int;
+    pub fn gs_flight_stop() -> c_int;
+    pub fn gs_flight_write(fd: c_int) -> c_int;
     pub fn gs_preempt_check();
     pub fn gs_preempt_flag() -> *const u32;
 }

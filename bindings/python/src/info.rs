@@ -63,9 +63,79 @@ pub fn stats(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     Ok(all)
 }
 
-/// Writes a line for each goroutine, native ones too, to a file descriptor.
+/// Calls a function that writes to a file descriptor, or begins or ends that. OSError: by the error's
+/// number, also where `errors::of` has an exception of its own.
+fn write(py: Python<'_>, f: impl FnOnce() -> i32) -> PyResult<()> {
+    match current::call(py, f) {
+        e if e >= 0 => Ok(()),
+        e if e == -libc::ENOMEM => Err(errors::no_memory()),
+        e => Err(errors::of_os(-e)),
+    }
+}
+
+/// Writes the state of each goroutine, native ones too, to a file descriptor.
 #[pyfunction]
 pub fn _dump(py: Python<'_>, fd: i32) -> PyResult<()> {
     // SAFETY: without the GIL.
-    errors::check(current::call(py, || unsafe { gs_dump(fd) }))
+    write(py, || unsafe { gs_dump(fd) })
+}
+
+/// Writes the state of each goroutine as JSON to a file descriptor.
+#[pyfunction]
+pub fn _dump_json(py: Python<'_>, fd: i32) -> PyResult<()> {
+    // SAFETY: without the GIL.
+    write(py, || unsafe { gs_dump_json(fd) })
+}
+
+/// Writes a report of goroutines that can never go on to a file descriptor.
+#[pyfunction]
+pub fn _leaks(py: Python<'_>, fd: i32) -> PyResult<()> {
+    // SAFETY: without the GIL.
+    write(py, || unsafe { gs_leaks(fd) })
+}
+
+/// Writes the statistics as OpenMetrics text to a file descriptor.
+#[pyfunction]
+pub fn _metrics(py: Python<'_>, fd: i32) -> PyResult<()> {
+    // SAFETY: without the GIL.
+    write(py, || unsafe { gs_stats_write(fd) })
+}
+
+/// Begins to write a trace to a file descriptor, which stays open until `_trace_stop`.
+#[pyfunction]
+pub fn _trace_start(py: Python<'_>, fd: i32) -> PyResult<()> {
+    // SAFETY: without the GIL.
+    write(py, || unsafe { gs_trace_start(fd) })
+}
+
+/// Ends the trace.
+#[pyfunction]
+pub fn _trace_stop(py: Python<'_>) -> PyResult<()> {
+    // SAFETY: without the GIL.
+    write(py, || unsafe { gs_trace_stop() })
+}
+
+/// Begins to keep the events of the last seconds.
+#[pyfunction]
+pub fn _flight_start(py: Python<'_>, seconds: f64) -> PyResult<()> {
+    let ns = seconds * 1e9;
+    if ns.is_nan() || ns < 1.0 {
+        return Err(errors::value("a number of seconds above 0 is needed"));
+    }
+    // SAFETY: without the GIL. The conversion saturates.
+    write(py, || unsafe { gs_flight_start(ns as i64) })
+}
+
+/// Keeps events no longer.
+#[pyfunction]
+pub fn _flight_stop(py: Python<'_>) -> PyResult<()> {
+    // SAFETY: without the GIL.
+    write(py, || unsafe { gs_flight_stop() })
+}
+
+/// Writes the events that are kept to a file descriptor.
+#[pyfunction]
+pub fn _flight_write(py: Python<'_>, fd: i32) -> PyResult<()> {
+    // SAFETY: without the GIL.
+    write(py, || unsafe { gs_flight_write(fd) })
 }

@@ -3,6 +3,8 @@
 #define GOSCHED_INTERPRETER_H
 
 #include <Python.h>
+#include <stddef.h>
+#include "cpython/place.h"
 
 /* A new thread state. NULL: no memory. */
 PyThreadState *gosched_state_make(PyInterpreterState *interp);
@@ -15,5 +17,9 @@ void gosched_state_enter(PyThreadState *ts);
 void gosched_side_forget_dict(PyThreadState *ts);
 /* In the child of a fork, where the other threads are gone; attached. */
 void gosched_side_forked(void);
+/* Whether a goroutine with this owner has left Python. The owner is what Rust's State::owner gives. */
+int gosched_side_is_away(void *owner);
+/* Reads the address of its innermost frame, NULL if it has none. -1: it can't be read. */
+int gosched_side_first_frame(void *owner, const void **frame, cpython_reader *read);
 
 #endif

@@ -18,6 +18,7 @@
 //! - `worker::current`: the running goroutine, and calls that leave Python and are no wait.
 //! - `outside`: leaving and entering Python around waits.
 //! - `goroutine::object`: the object of a goroutine.
+//! - `frames`: what the library's dumps and traces show of a goroutine.
 //! - `shared`: what guards the data of all these; `interpreter`, `errors`, `ffi`, `sem`, `forks`,
 //!   `builtin`: the rest.
 //!
@@ -32,6 +33,7 @@ mod fast;
 mod ffi;
 mod forks;
 mod format;
+mod frames;
 mod goroutine;
 mod handle;
 mod info;
@@ -63,6 +65,7 @@ fn _gosched(m: &Bound<'_, PyModule>) -> PyResult<()> {
         ));
     }
     interpreter::init(py)?;
+    goroutine::body::init()?;
     park::init();
     worker::finish::init()?;
     fast::init(py)?;
@@ -94,7 +97,8 @@ fn _gosched(m: &Bound<'_, PyModule>) -> PyResult<()> {
         own::_own_thread own::_warns_of_own_threads
         io::wait_read io::wait_write io::wait_fds io::cancel_fd io::adopt io::close io::recv io::recv_into io::send io::sendall
         io::read io::write io::accept
-        info::version info::gomaxprocs info::nodes info::stats info::_dump
+        info::version info::gomaxprocs info::nodes info::stats info::_dump info::_dump_json info::_leaks info::_metrics
+        info::_trace_start info::_trace_stop info::_flight_start info::_flight_stop info::_flight_write
         signals::_listen signals::_wait_for_signal signals::_interrupt_main signals::_restarts signals::_check_signals
         worker::finish::_finalize worker::finish::_forked worker::ending::_is_ending
         interpreter::_before_fork interpreter::_after_fork

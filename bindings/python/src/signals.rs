@@ -36,14 +36,23 @@ const LAST_PAUSE: i64 = 100_000_000;
 /// Waits until the pipe can be read, or that time of `gs_now`'s; `GS_FOREVER`: for ever. Whether it
 /// can be read.
 fn wait_for_pipe(fd: i32, until: i64) -> bool {
-    let timeout = match until {
-        GS_FOREVER => -1,
-        // SAFETY: no preconditions. Rounded up, in ms.
-        until => ((until - unsafe { gs_now() }).max(0) + 999_999) / 1_000_000,
-    };
-    let mut pipe = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-    // SAFETY: one entry.
-    unsafe { libc::poll(&raw mut pipe, 1, timeout as i32) > 0 }
+    loop {
+        let timeout = match until {
+            GS_FOREVER => -1,
+            // SAFETY: no preconditions. Rounded up, in ms.
+            until => ((until - unsafe { gs_now() }).max(0) + 999_999) / 1_000_000,
+        };
+        let mut pipe = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+        // SAFETY: one entry.
+        let found = unsafe { libc::poll(&raw mut pipe, 1, timeout as i32) };
+        if found >= 0 || errno() != libc::EINTR {
+            return found > 0;
+        }
+    }
+}
+
+fn errno() -> i32 {
+    std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
 }
 
 /// Reads the pipe, for ever. Sees to it that the handler of SIGINT is called, and that what it
@@ -61,7 +70,7 @@ fn listen(fd: i32) {
             let n = unsafe { libc::read(fd, numbers.as_mut_ptr().cast(), numbers.len()) };
             if n <= 0 {
                 match std::io::Error::last_os_error().raw_os_error() {
-                    Some(libc::EAGAIN) if n < 0 => continue,
+                    Some(libc::EAGAIN | libc::EINTR) if n < 0 => continue,
                     _ => return,
                 }
             }
@@ -175,6 +184,8 @@ fn start_thread(py: Python<'_>, fd: i32) -> PyResult<i32> {
     unsafe {
         let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
         libc::sigfillset(&raw mut all);
+        // The library's preemption signal, by which it halts all threads in `gs_leaks`.
+        libc::sigdelset(&raw mut all, libc::SIGURG);
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
         // The pipe is closed in the child of a fork only, which has no such thread.
         let started = std::thread::Builder::new().name("gosched-sigread".into()).spawn(run);

@@ -22,6 +22,9 @@ one_at_a_time = pytest.mark.skipif(
     PARALLEL, reason="goroutines run in parallel here, in no fixed order: see GOSCHED_PROCS=1"
 )
 
+#: where the repository is
+REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+
 #: where the package is, for the processes that tests start
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(gosched.__file__)))
 
@@ -105,3 +108,18 @@ def park(fn, *args):
     for _ in range(3):
         gosched.yield_()
     return g
+
+
+def gotrace():
+    """The module that checks traces with Go's tool. Skips the test where there is none."""
+    sys.path.insert(0, os.path.join(REPOSITORY, "tests", "trace"))
+    try:
+        import gotrace
+    except ImportError as error:
+        pytest.skip("the repository's tests/trace/gotrace.py can't be imported: %s" % error)
+    finally:
+        del sys.path[0]
+    why = gotrace.cannot()
+    if why:
+        pytest.skip(why)
+    return gotrace

@@ -11,6 +11,8 @@ import time
 
 import pytest
 
+from helpers import gotrace
+
 pytest.importorskip("gunicorn", reason="gunicorn isn't installed")
 pytest.importorskip("flask", reason="Flask isn't installed")
 
@@ -140,6 +142,21 @@ def in_threads(n, fn):
     for t in threads:
         t.join()
     return results
+
+
+def test_trace_of_a_worker(tmp_path, monkeypatch):
+    """GOSCHED_TRACE gives each worker a trace, which Go's tool accepts, with goroutines named by Python's functions."""
+    tool = gotrace()
+    monkeypatch.setenv("GOSCHED_TRACE", str(tmp_path / "trace-%p"))
+    with Server(tmp_path, "-w", "2") as server:
+        assert all(r[0] == 200 for r in in_threads(20, lambda i: server.get("/slow/0.05")))
+        pid = int(server.get("/pid")[1])
+    traces = sorted(tmp_path.glob("trace-*"))
+    assert tmp_path / ("trace-%d" % pid) in traces, traces
+    for path in traces:
+        tool.check_parsed(path)
+    text = (tmp_path / ("trace-%d" % pid)).read_bytes()
+    assert b"gunicorn.py" in text and b"handle" in text, server.text()
 
 
 def test_requests_at_the_same_time(tmp_path):

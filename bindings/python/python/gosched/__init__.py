@@ -50,12 +50,12 @@ from ._runtime import (
     Ticker,
     Timeout,
     WaitGroup,
-    dump,
     excepthook,
     run,
     ticker,
     with_timeout,
 )
+from ._inspect import dump, dump_json, flight_recorder, leaks, metrics, trace
 from . import select  # a module that is called as select() over channels too
 from .group import Group
 from .pool import Pool
@@ -63,11 +63,11 @@ from .pool import Pool
 #: What `from gosched import *` gives. Without the modules: their names are the standard library's.
 __all__ = [
     "after", "as_future", "blocking", "Cancelled", "Channel", "Closed", "Condition", "current", "dump",
-    "Event", "EventLoopPolicy", "excepthook", "get_ident", "get_include", "get_library_dir", "go",
-    "gomaxprocs", "Goroutine", "goroutines", "Group", "local", "Lock", "main", "Mutex", "nodes",
+    "dump_json", "Event", "EventLoopPolicy", "excepthook", "flight_recorder", "get_ident", "get_include", "get_library_dir", "go",
+    "gomaxprocs", "Goroutine", "goroutines", "Group", "leaks", "local", "Lock", "main", "metrics", "Mutex", "nodes",
     "num_goroutines", "Once", "patch_all", "PatchWarning", "Pool", "Queue", "RLock", "run", "run_coroutine",
-    "RWMutex", "select", "Semaphore", "sleep", "spawn", "stats", "Ticker", "ticker", "Timeout", "version",
-    "WaitGroup", "watchdog", "with_timeout", "yield_",
+    "RWMutex", "select", "Semaphore", "sleep", "spawn", "stats", "Ticker", "ticker", "Timeout", "trace",
+    "version", "WaitGroup", "watchdog", "with_timeout", "yield_",
 ]
 
 __version__ = version()

@@ -28,13 +28,13 @@ from ._gosched import (
     version as version,
     yield_ as yield_,
 )
+from ._inspect import dump as dump, dump_json as dump_json, flight_recorder as flight_recorder, leaks as leaks, metrics as metrics, trace as trace
 from ._runtime import (
     Once as Once,
     RWMutex as RWMutex,
     Ticker as Ticker,
     Timeout as Timeout,
     WaitGroup as WaitGroup,
-    dump as dump,
     excepthook as excepthook,
     run as run,
     ticker as ticker,
@@ -48,11 +48,11 @@ from .pool import Pool as Pool
 
 __all__ = [
     "after", "as_future", "blocking", "Cancelled", "Channel", "Closed", "Condition", "current", "dump",
-    "Event", "EventLoopPolicy", "excepthook", "get_ident", "get_include", "get_library_dir", "go",
-    "gomaxprocs", "Goroutine", "goroutines", "Group", "local", "Lock", "main", "Mutex", "nodes",
+    "dump_json", "Event", "EventLoopPolicy", "excepthook", "flight_recorder", "get_ident", "get_include", "get_library_dir", "go",
+    "gomaxprocs", "Goroutine", "goroutines", "Group", "leaks", "local", "Lock", "main", "metrics", "Mutex", "nodes",
     "num_goroutines", "Once", "patch_all", "PatchWarning", "Pool", "Queue", "RLock", "run", "run_coroutine",
-    "RWMutex", "select", "Semaphore", "sleep", "spawn", "stats", "Ticker", "ticker", "Timeout", "version",
-    "WaitGroup", "watchdog", "with_timeout", "yield_",
+    "RWMutex", "select", "Semaphore", "sleep", "spawn", "stats", "Ticker", "ticker", "Timeout", "trace",
+    "version", "WaitGroup", "watchdog", "with_timeout", "yield_",
 ]
 
 __version__: str

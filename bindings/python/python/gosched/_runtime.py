@@ -255,20 +255,6 @@ def _frame_of(stack):
     return frame
 
 
-def dump(file=None):
-    """Writes the stack of each goroutine of Python to a text file, standard error if none is given."""
-    if file is None:
-        file = _sys.stderr
-    me = current()
-    for goroutine in _gosched.goroutines():
-        state = "waiting" if goroutine._is_away() else "running"
-        file.write("goroutine %d [%s] %s:\n" % (goroutine.id, state, goroutine.name))
-        frame = _sys._getframe(1) if goroutine is me else goroutine.frame
-        if frame is not None:
-            file.write("".join(_traceback.format_stack(frame)))
-        file.write("\n")
-
-
 def _end_of_child(error):
     """A function of a goroutine, or one in blocking(), has forked, and has ended in the child: ends the process as the end
     of a program does. (Py_Finalize itself would go back to the thread state of the parent's main goroutine.)"""

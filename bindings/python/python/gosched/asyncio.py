@@ -173,6 +173,10 @@ def _in_main_thread(fn, *args):
     return helper.result()
 
 
+#: the loops that run in goroutines
+_running_loops = set()
+
+
 class EventLoop(_asyncio.SelectorEventLoop):
     """asyncio's event loop, waiting as a goroutine. It runs in the goroutine that calls run_forever(); in a
     thread that runs no goroutines it works too.
@@ -204,11 +208,13 @@ class EventLoop(_asyncio.SelectorEventLoop):
         is_first = self._goroutine is None
         if is_first and isinstance(self._selector, _Selector):
             self._goroutine = _gosched.current()
+            _running_loops.add(self)
         try:
             super().run_forever()
         finally:
             if is_first:
                 self._goroutine = None
+                _running_loops.discard(self)
 
     def run_in_executor(self, executor, func, *args):
         if executor is None and self._default_executor is None and _patch.is_patched("threading"):

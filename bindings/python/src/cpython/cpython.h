@@ -10,6 +10,10 @@
    cpython_stack_for          the size of a goroutine's stack in bytes; `usual` is the default
    cpython_limit_recursion    makes a new state's limit of C recursion fit a stack of that many bytes
    cpython_reset              drops what the goroutine has put into a state, which is attached, beside its dict
+   cpython_is_attached        whether the state is attached, so that its frames may change at any moment
+   cpython_first_frame        reads the address of the innermost frame of a state, NULL if it has none
+   cpython_read_frame         reads a frame: see place.h
+   CPYTHON_LINES, CPYTHON_NAME  the fields of a code object with its table of lines, and its name for people
    cpython_is_clean           whether nothing of a goroutine is left in a state: the interpreter counts the levels of
                               recursion of a state, and is back at the first
 
@@ -19,6 +23,8 @@
 #define GOSCHED_CPYTHON_H
 
 #include <Python.h>
+#include <stddef.h>
+#include "place.h"
 
 #if defined(Py_GIL_DISABLED)
 #include "3.13t.h"

@@ -1,5 +1,6 @@
 //! What runs on a goroutine's stack.
 
+use super::frames;
 use super::list;
 use super::object::{Call, Goroutine, STACK, Status};
 use super::report::{report, will_be_watched};
@@ -14,6 +15,11 @@ use pyo3::prelude::*;
 use std::ffi::c_void;
 use std::mem::ManuallyDrop;
 use std::ptr;
+
+/// At import.
+pub fn init() -> PyResult<()> {
+    frames::init(run)
+}
 
 /// The function of each goroutine. `object` is the reference that `spawn_call` has given.
 pub(super) unsafe extern "C" fn run(object: *mut c_void) {
@@ -48,6 +54,7 @@ fn body(slf: &Bound<'_, Goroutine>, state: &State) {
     // SAFETY: the running goroutine.
     let handle = unsafe { gs_self() };
     list::add(py, g);
+    g.shown.set_owner(state.owner());
     let call = g.inner.with(py, |i| {
         (i.handle, i.status, i.state) = (handle, Status::Running, state);
         i.call.take()
@@ -123,6 +130,10 @@ fn body(slf: &Bound<'_, Goroutine>, state: &State) {
     // SAFETY: this goroutine, in Python.
     unsafe { state.clear() };
     end_if_forked();
+    g.shown.set_owner(ptr::null_mut());
+    // The object may end before the goroutine.
+    // SAFETY: never switches.
+    unsafe { gs_set_data(handle, ptr::null_mut()) };
 }
 
 /// Calls the goroutine's function in its context, with the hooks of `threading`.

@@ -2,6 +2,7 @@
 //!
 //! - `object`: the Python object, and what it holds.
 //! - `list`: all goroutines.
+//! - `frames`: how the library gets the frames of goroutines.
 //! - `thrown`: exceptions that are thrown at a goroutine, and the `Timeout`s within which it is.
 //! - `report`: errors that no caller asks for.
 //! - `body`: what runs on a goroutine's stack.
@@ -10,6 +11,7 @@
 //! - `methods`: Python's methods of a goroutine.
 
 pub mod body;
+pub mod frames;
 pub mod go;
 pub mod list;
 mod methods;

@@ -2,6 +2,7 @@
 
 use crate::ffi::*;
 use crate::forks;
+use crate::frames::Shown;
 use crate::shared::Shared;
 use crate::sync::queues::Queue;
 use crate::sys::state::State;
@@ -82,6 +83,8 @@ pub struct Goroutine {
     /// The `forks::count` of the process that made it.
     forks: u32,
     pub(super) inner: Shared<Inner>,
+    /// For the library's dumps and traces.
+    pub shown: Shown,
     /// Goroutines and threads that wait for its end; the state: whether it has ended.
     pub(super) joiners: Queue<bool>,
 }
@@ -100,6 +103,7 @@ impl Goroutine {
         call: Option<Call>,
         status: Status,
     ) -> Goroutine {
+        let shown = Shown::new(call.as_ref().map(|call| &call.function));
         let inner = Inner {
             call,
             status,
@@ -125,6 +129,7 @@ impl Goroutine {
             is_own,
             forks: forks::count(),
             inner: Shared::new(inner),
+            shown,
             joiners: Queue::new(false),
         }
     }

@@ -1,6 +1,7 @@
 //! Makes goroutines. The callers have seen to it that there is a thread for them (`worker::start`).
 
 use super::body::run;
+use super::frames;
 use super::list;
 use super::object::{Call, Goroutine, STACK, Status};
 use crate::errors;
@@ -29,13 +30,16 @@ pub fn main_object(py: Python<'_>, handle: *mut gs_g) -> PyResult<Py<Goroutine>>
     let state = Box::leak(Box::new(State::new()));
     // SAFETY: the main goroutine, attached.
     unsafe { attach::adopt(state) };
+    let owner = state.owner();
     g.get().inner.with(py, |i| {
         i.handle = handle;
         i.name = Some(name);
         i.state = state;
     });
+    g.get().shown.set_owner(owner);
     // SAFETY: never switches; the object lives as long as the goroutine.
     unsafe { gs_set_data(handle, g.as_ptr().cast()) };
+    frames::set_main(handle);
     Ok(g)
 }
 

@@ -1,6 +1,6 @@
 //! The end of Python, and forks.
 
-use crate::goroutine::{list, report};
+use crate::goroutine::{frames, list, report};
 use crate::outside::outside;
 use crate::sys::{closing, group, settler, starting, state, threads};
 use crate::worker::{ending, first};
@@ -26,6 +26,7 @@ pub fn _finalize(py: Python<'_>) -> PyResult<()> {
     if group::has_threads() {
         closing::close(py);
     }
+    frames::close();
     Ok(())
 }
 
@@ -35,6 +36,7 @@ pub fn _finalize(py: Python<'_>) -> PyResult<()> {
 pub fn init() -> PyResult<()> {
     unsafe extern "C" fn forked() {
         forks::forked();
+        frames::set_main(std::ptr::null_mut());
         settler::forked();
     }
     // SAFETY: the function allocates nothing and takes no lock.

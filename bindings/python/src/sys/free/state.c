@@ -83,6 +83,21 @@ void gosched_frames_let_go(struct gosched_frames *f)
     __atomic_store_n(&f->where, IS_OUT, __ATOMIC_RELEASE);
 }
 
+int gosched_side_is_away(void *owner)
+{
+    struct gosched_frames *f = owner;
+    /* Acquire: pairs with the release in gosched_frames_leave. */
+    return __atomic_load_n(&f->where, __ATOMIC_ACQUIRE) != IS_IN;
+}
+
+int gosched_side_first_frame(void *owner, const void **frame, cpython_reader *read)
+{
+    struct gosched_frames *f = owner;
+    if (gosched_side_is_away(owner))
+        return read(frame, &f->current_frame, sizeof *frame);
+    return cpython_first_frame(f->ts, frame, read);
+}
+
 /* One more reference to an object that another thread will have: not on the account of the thread that has made
    the object, which may be the caller and could settle it only when it runs. */
 void gosched_object_give(PyObject *o) { add_shared_reference(o); }

@@ -80,6 +80,11 @@ impl State {
         unsafe { gosched_frames_end(&raw mut self.frames) };
     }
 
+    /// What `frames.c` finds the goroutine's frames by.
+    pub fn owner(&self) -> *mut c_void {
+        (&raw const self.frames).cast_mut().cast()
+    }
+
     /// Drops what the goroutine has put into its thread state: thread-local data. Runs destructors.
     ///
     /// # Safety

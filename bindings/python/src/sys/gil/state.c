@@ -25,6 +25,13 @@ void gosched_side_forget_dict(PyThreadState *ts)
 /* The goroutine that forked is the main one now, and has the identity of the thread. */
 void gosched_side_forked(void) { PyThreadState_Get()->thread_id = PyThread_get_thread_ident(); }
 
+int gosched_side_is_away(void *owner) { return !cpython_is_attached(owner); }
+
+int gosched_side_first_frame(void *owner, const void **frame, cpython_reader *read)
+{
+    return cpython_first_frame(owner, frame, read);
+}
+
 /* Whether goroutines are the threads of the module threading. Then the state of each has the goroutine's identity, and
    what looks for a thread by its identity finds the goroutine: sys._current_frames, PyThreadState_SetAsyncExc. */
 static int are_threads;

@@ -4,7 +4,7 @@ use crate::interpreter;
 use crate::shared::Shared;
 use pyo3::ffi;
 use pyo3::prelude::*;
-use std::ffi::{c_int, c_ulong};
+use std::ffi::{c_int, c_ulong, c_void};
 use std::ptr;
 
 unsafe extern "C" {
@@ -94,6 +94,11 @@ impl State {
                 ffi::PyThreadState_DeleteCurrent();
             }
         }
+    }
+
+    /// What `frames.c` finds the goroutine's frames by.
+    pub fn owner(&self) -> *mut c_void {
+        self.ts.cast()
     }
 
     /// Drops what the goroutine has put into its thread state: thread-local data. Runs destructors.
