@@ -240,7 +240,8 @@ pub fn has_script_frames() -> bool {
 /// place for: by the functions of `gs_add_frames`, else by the hook `frames`. The strings are valid
 /// until the goroutine goes on or the function is called again.
 ///
-/// The goroutine is the caller or what the caller is about to start, or the world is stopped. Allocates nothing, and takes no lock.
+/// The goroutine is the caller or what the caller is about to start, or the world is stopped.
+/// Allocates nothing, and takes no lock.
 pub fn script_frames(g: GRef, room: &mut [ScriptFrame]) -> &[ScriptFrame] {
     let added = scripts::frames(g, room).len();
     if added != 0 {
