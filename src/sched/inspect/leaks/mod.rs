@@ -45,6 +45,7 @@ use crate::backtrace::unwind::{self, Frame, MOST_FRAMES, Registers};
 use crate::os::mapped::Mapped;
 use crate::os::{file, heap, log, process, time};
 use crate::sched::lifecycle::stopping;
+use crate::sched::run::requests;
 use crate::sched::take::call;
 use crate::sched::types::g::GRef;
 use crate::sched::types::runtime::{Visit, try_rt};
@@ -119,12 +120,13 @@ pub fn report_at_exit() {
     }
 }
 
-/// Writes a report to standard error if there are leaks, and `GOSCHED_DEBUG` asks for it.
+/// Writes a report to standard error if there are leaks, and `GOSCHED_DEBUG` asks for it. Doesn't
+/// wait for another thread that ends the runtime or has stopped the world.
 pub fn report() {
-    if !Visit::begin().is_some_and(|rt| rt.debug.leaks) {
+    if !Visit::try_begin().is_some_and(|rt| rt.debug.leaks) {
         return;
     }
-    let e = leaks(libc::STDERR_FILENO, true);
+    let e = if requests::is_stopping() { -libc::EBUSY } else { leaks(libc::STDERR_FILENO, true) };
     if e < 0 {
         log::say(format_args!("gosched: no report of leaks: error {}\n", -e));
     }
