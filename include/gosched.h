@@ -21,12 +21,12 @@
 
    A function that may switch lets other goroutines run on the thread meanwhile, and may
    return on another thread. These never switch:
-   gs_abi_version, gs_after_ms, gs_after_ns, gs_after_us, gs_cancel_disable,
-   gs_cancel_enable, gs_cancelled, gs_chan_cap, gs_chan_len, gs_chan_put,
-   gs_chan_take, gs_data, gs_eai, gs_g_info_read, gs_getspecific, gs_hold, gs_id,
-   gs_mutex_trylock, gs_name, gs_now, gs_numa_unbound_cpus, gs_own_threads,
-   gs_preempt_disable, gs_preempt_flag, gs_retain, gs_self, gs_set_data, gs_set_log,
-   gs_strerror, gs_uncancel, gs_unhold, gs_version.
+   gs_abi_version, gs_add_frames, gs_after_ms, gs_after_ns, gs_after_us,
+   gs_cancel_disable, gs_cancel_enable, gs_cancelled, gs_chan_cap, gs_chan_len,
+   gs_chan_put, gs_chan_take, gs_data, gs_eai, gs_g_info_read, gs_getspecific,
+   gs_hold, gs_id, gs_mutex_trylock, gs_name, gs_now, gs_numa_unbound_cpus,
+   gs_own_threads, gs_preempt_disable, gs_preempt_flag, gs_retain, gs_self,
+   gs_set_data, gs_set_log, gs_strerror, gs_uncancel, gs_unhold, gs_version.
    A signal handler may call those that are async-signal-safe.
 
    A struct with a size member gets new fields at its end in later versions. Set size to

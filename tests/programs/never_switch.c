@@ -196,6 +196,26 @@ NEVER(gs_numa_unbound_cpus)
     CHECK_GE(gs_numa_unbound_cpus(0, NULL), 0);
 }
 
+/* No goroutine has this function. */
+static void no_entry(void *arg)
+{
+    (void)arg;
+}
+
+static size_t no_frames(void *ctx, gs_g *g, gs_frame *frames, size_t room)
+{
+    (void)ctx;
+    (void)g;
+    (void)frames;
+    (void)room;
+    return 0;
+}
+
+NEVER(gs_add_frames)
+{
+    CHECK_EQ(gs_add_frames(no_entry, no_frames, NULL), 0);
+}
+
 NEVER(gs_preempt_flag)
 {
     CHECK(gs_preempt_flag() == gs_preempt_flag());

@@ -28,8 +28,9 @@ const OTHERS: [&str; 3] = ["layout", "mod", "sized"];
 const NOT_DECLARED: [&str; 2] = ["gs_debug_layout", "gs_preempt_word"];
 
 /// Functions that never run another goroutine in the caller's place.
-const NEVER_SWITCH: [&str; 32] = [
+const NEVER_SWITCH: [&str; 33] = [
     "gs_abi_version",
+    "gs_add_frames",
     "gs_after_ms",
     "gs_after_ns",
     "gs_after_us",
