@@ -1,4 +1,4 @@
-/* Python 3.9 and 3.10. */
+/* Python 3.9, and 3.10 by way of 3.10.h. */
 #include "slot.h"
 #include <frameobject.h>
 
@@ -10,14 +10,11 @@ static inline int cpython_is_clean(PyThreadState *ts)
 /* The state whose thread has the GIL. */
 static inline int cpython_is_attached(PyThreadState *ts) { return _PyThreadState_UncheckedGet() == ts; }
 
-#define CPYTHON_LINES(code) ((code)->CPYTHON_LINES_OF)
-#if PY_VERSION_HEX >= 0x030A0000
-#define CPYTHON_LINES_OF co_linetable
-#define BYTES_OF_LASTI 2
-#else
+#ifndef CPYTHON_LINES_OF
 #define CPYTHON_LINES_OF co_lnotab
 #define BYTES_OF_LASTI 1
 #endif
+#define CPYTHON_LINES(code) ((code)->CPYTHON_LINES_OF)
 #define CPYTHON_NAME(code) ((code)->co_name)
 
 static inline int cpython_first_frame(PyThreadState *ts, const void **frame, cpython_reader *read)

@@ -36,6 +36,8 @@
 #include "3.12.h"
 #elif PY_VERSION_HEX >= 0x030B0000
 #include "3.11.h"
+#elif PY_VERSION_HEX >= 0x030A0000
+#include "3.10.h"
 #else
 #include "3.9.h"
 #endif
