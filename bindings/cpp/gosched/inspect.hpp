@@ -7,7 +7,6 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <chrono>
@@ -19,6 +18,9 @@
 GS_HPP_BEGIN_NAMESPACE
 
 namespace detail {
+
+/// As in <unistd.h>, whose names, such as read, many programs have too.
+extern "C" int close(int fd);
 
 /// A file to be written, which is made or emptied. Its descriptor, or a negative errno value.
 inline int create_file(const std::string &path) noexcept
@@ -35,14 +37,17 @@ inline result<std::string> text_of(int (*write)(int), const char *where)
     int r = fd < 0 ? -errno : write(fd);
     struct stat info = {};
     if (r >= 0 && ::fstat(fd, &info) == 0) {
-        text.resize(static_cast<std::size_t>(info.st_size));
-        std::size_t done = 0;
-        for (ssize_t n = 1; n > 0 && done < text.size(); done += n > 0 ? static_cast<std::size_t>(n) : 0)
-            n = ::pread(fd, &text[done], text.size() - done, static_cast<off_t>(done));
-        text.resize(done);
+        const auto size = static_cast<std::size_t>(info.st_size);
+        void *const all = size == 0 ? nullptr : ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (all == MAP_FAILED) {
+            r = -errno;
+        } else if (size != 0) {
+            text.assign(static_cast<const char *>(all), size);
+            ::munmap(all, size);
+        }
     }
     if (fd >= 0)
-        ::close(fd);
+        detail::close(fd);
     if (r < 0)
         return failed<std::string>(r, where);
     return text;
@@ -69,7 +74,7 @@ class trace {
     void close() noexcept
     {
         if (fd_ >= 0)
-            ::close(std::exchange(fd_, -1));
+            detail::close(std::exchange(fd_, -1));
     }
     int finish() noexcept
     {
@@ -153,7 +158,7 @@ public:
         if (r >= 0)
             r = gs_flight_write(fd);
         if (fd >= 0)
-            ::close(fd);
+            detail::close(fd);
         return detail::done(r, "gs::flight::write");
     }
     /// Writes the events to a file, pipe or socket.
