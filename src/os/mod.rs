@@ -1,6 +1,7 @@
 //! The operating system: the only room that calls libc. Thin functions with Rust types, no policy.
 
 pub mod bell;
+pub mod biased;
 pub mod cgroup;
 pub mod cpu;
 pub mod epoll;

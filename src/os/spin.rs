@@ -154,7 +154,7 @@ pub fn assert_none_held() {
 /// Counts the spin locks that the calling thread holds. A lock may be handed over to another
 /// context, but not to another thread.
 #[cfg(debug_assertions)]
-mod held {
+pub(super) mod held {
     use core::cell::Cell;
 
     std::thread_local! {
@@ -176,7 +176,7 @@ mod held {
 }
 
 #[cfg(not(debug_assertions))]
-mod held {
+pub(super) mod held {
     #[inline(always)]
     pub fn change(_: i32) {}
 

@@ -15,7 +15,9 @@ pub mod stacks;
 mod strings;
 mod tables;
 
-pub use model::{GoRef, GoState, GoWord, Leaves, PROCS, Stream, proc_was_taken, procs_are};
+pub use model::{
+    By, GoRef, GoState, GoWord, Leaves, Names, PROCS, Stream, proc_was_taken, procs_are,
+};
 pub use registry::{is_on, outside, records, retire, stream_for};
 pub use session::{
     List, Listed, Points, flight_file, flight_start, flight_stop, flight_write,

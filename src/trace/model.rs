@@ -6,9 +6,12 @@ use super::clock;
 use super::format::{MOST_NUMBER, NO_THREAD, event, proc_status};
 use super::shapes::Shapes;
 use super::{registry, stacks, strings};
-use crate::os::spin::SpinLock;
+use crate::os::biased::BiasedLock;
+use crate::os::thread;
 use core::cell::{Cell, UnsafeCell};
 use core::ffi::CStr;
+use core::mem::ManuallyDrop;
+use core::ops::{Deref, DerefMut};
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
@@ -101,12 +104,16 @@ impl GoWord {
 pub struct GoRef<'a> {
     pub id: u64,
     pub word: &'a GoWord,
-    /// The address of the goroutine's function, or 0. Names the goroutine.
-    pub function: usize,
-    /// A stack that names the goroutine in place of `function`, or 0.
-    pub start: u32,
+    /// Asked when the reader first hears of the goroutine.
+    pub names: &'a dyn Names,
+}
+
+/// What a goroutine is called.
+pub trait Names {
+    /// The address of the goroutine's function; 0: unknown, or no name for it.
+    fn function(&self) -> usize;
     /// The goroutine's own name, if it has one.
-    pub name: Option<&'a CStr>,
+    fn name(&self) -> Option<&CStr>;
 }
 
 /// A goroutine's first event in a generation that starts it has at most this number: 2 if it was
@@ -115,11 +122,8 @@ const FIRST_RUNS: u64 = 2;
 
 impl GoRef<'_> {
     /// The id of a stack that has only the goroutine's function.
-    fn function_stack(&self) -> u64 {
-        match self.start {
-            0 => stacks::of_function(self.function).into(),
-            id => stacks::mark(id).into(),
-        }
+    fn function_stack(&self) -> u32 {
+        stacks::of_function(self.names.function())
     }
 }
 
@@ -146,10 +150,10 @@ static ALL_PROCS: [Proc; PROCS] = [const {
 
 /// The events of one M, in their order.
 ///
-/// An M writes its events with the lock held. Other threads take the lock to write what they did to
-/// the M (took its P), and to begin a generation.
+/// An M writes its events with the lock held, of which its thread is the owner. Other threads take
+/// the lock to write what they did to the M (took its P), and to begin a generation.
 pub struct Stream {
-    lock: SpinLock,
+    lock: BiasedLock,
     known: UnsafeCell<Known>,
     /// The stacks that the M has traced.
     pub shapes: Shapes,
@@ -170,6 +174,9 @@ struct Known {
     batch: Option<Box<Batch>>,
     /// The time of the latest event, in ticks.
     last: u64,
+    /// Of the operation: who does it, and when, in ticks.
+    by: By,
+    now: u64,
     /// The kernel's number of the thread.
     thread: u64,
     /// The P that the M holds, `Running` or, if `in_call`, `Syscall`.
@@ -190,17 +197,46 @@ const QUEUE_EVERY: u64 = 1 << 18;
 /// Bytes that the events of one operation take at most.
 const OPERATION: usize = 16 * (1 + 6 * MOST_NUMBER);
 
-/// The stream whose lock the caller holds, and the time of the operation.
-struct Held<'a> {
-    stream: &'a Stream,
-    known: &'a mut Known,
-    now: u64,
+/// Who writes into a stream.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum By {
+    /// The thread of the M whose stream it is.
+    Own,
+    /// Any thread.
+    Other,
+}
+
+/// The stream whose lock the caller holds: an operation. One pointer, which stays in a register.
+struct Held<'a>(&'a Stream);
+
+impl Deref for Held<'_> {
+    type Target = Known;
+
+    #[inline(always)]
+    fn deref(&self) -> &Known {
+        // SAFETY: the lock is held.
+        unsafe { &*self.0.known.get() }
+    }
+}
+
+impl DerefMut for Held<'_> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut Known {
+        // SAFETY: the lock is held, and there is one `Held` for it.
+        unsafe { &mut *self.0.known.get() }
+    }
 }
 
 impl Drop for Held<'_> {
+    #[inline(always)]
     fn drop(&mut self) {
-        // SAFETY: `Stream::hold` has locked it.
-        unsafe { self.stream.lock.unlock() };
+        // SAFETY: `Stream::hold` has locked it so.
+        unsafe {
+            match self.by {
+                By::Own => self.0.lock.unlock_as_owner(),
+                By::Other => self.0.lock.unlock(),
+            }
+        }
     }
 }
 
@@ -215,19 +251,26 @@ pub enum Leaves {
 }
 
 impl Stream {
+    /// A stream for an M.
     pub const fn new() -> Stream {
-        Stream::of(NO_THREAD)
+        Stream::with(BiasedLock::new(), NO_THREAD)
     }
 
-    /// A stream for the thread with this number.
-    pub const fn of(thread: u64) -> Stream {
+    /// A stream that has no M, for threads under this number.
+    pub const fn without_m(thread: u64) -> Stream {
+        Stream::with(BiasedLock::without_owner(), thread)
+    }
+
+    const fn with(lock: BiasedLock, thread: u64) -> Stream {
         Stream {
-            lock: SpinLock::new(),
+            lock,
             known: UnsafeCell::new(Known {
                 generation: 0,
                 first: 0,
                 batch: None,
                 last: 0,
+                by: By::Other,
+                now: 0,
                 thread,
                 proc: None,
                 go: None,
@@ -241,26 +284,30 @@ impl Stream {
 
     /// Locks the stream for an operation. `None`: there is no trace.
     #[inline(always)]
-    fn hold(&self) -> Option<Held<'_>> {
-        self.lock.lock();
-        // SAFETY: locked above.
-        let known = unsafe { &mut *self.known.get() };
-        let mut held = Held { stream: self, known, now: 0 };
-        if held.known.generation == 0 {
+    fn hold(&self, by: By) -> Option<Held<'_>> {
+        match by {
+            // SAFETY: the caller is the M's thread.
+            By::Own => unsafe { self.lock.lock_as_owner() },
+            By::Other => self.lock.lock(),
+        }
+        let mut held = Held(self);
+        debug_assert!(by == By::Other || held.thread == thread::id() as u64);
+        held.by = by;
+        if held.generation == 0 {
             return None;
         }
-        held.now = clock::now().max(held.known.last);
+        held.now = clock::now().max(held.last);
         held.make_room();
         Some(held)
     }
 
-    /// Locks the stream, to change it as a whole. Undone by [`Stream::unlock`].
-    pub(super) fn lock(&self) {
-        self.lock.lock();
+    /// Locks streams, to change them as a whole. Undone by [`Stream::unlock`].
+    pub(super) fn lock_all<'a>(streams: impl Iterator<Item = &'a Stream> + Clone) {
+        BiasedLock::lock_all(streams.map(|stream| &stream.lock));
     }
 
     /// # Safety
-    /// The caller has called [`Stream::lock`].
+    /// The caller has called [`Stream::lock_all`].
     pub(super) unsafe fn unlock(&self) {
         // SAFETY: as the caller says.
         unsafe { self.lock.unlock() };
@@ -286,20 +333,19 @@ impl Stream {
     /// # Safety
     /// The caller has locked this stream and all others.
     pub(super) unsafe fn begin_generation(&self, generation: u32, first: u32, now: u64) {
-        // SAFETY: the caller has locked the stream.
-        let known = unsafe { &mut *self.known.get() };
-        let mut held = core::mem::ManuallyDrop::new(Held { stream: self, known, now });
+        // The caller unlocks the stream.
+        let mut held = ManuallyDrop::new(Held(self));
         held.flush();
-        held.now = now.max(held.known.last);
-        let is_new = held.known.generation == 0 || generation == 0;
-        held.known.generation = generation;
-        held.known.first = first;
+        held.now = now.max(held.last);
+        let is_new = held.generation == 0 || generation == 0;
+        held.generation = generation;
+        held.first = first;
         // What the log refers to was of the generation before.
-        held.known.log = (0, 0);
+        held.log = (0, 0);
         if is_new {
-            (held.known.proc, held.known.go, held.known.in_call) = (None, None, false);
+            (held.proc, held.go, held.in_call) = (None, None, false);
         }
-        if held.known.proc.is_some() || held.known.go.is_some() {
+        if held.proc.is_some() || held.go.is_some() {
             held.make_room();
             held.describe();
         }
@@ -308,16 +354,15 @@ impl Stream {
     /// The M goes on as this thread.
     pub fn belongs_to(&self, thread: u64) {
         self.lock.lock();
-        // SAFETY: locked above.
-        let known = unsafe { &mut *self.known.get() };
-        let mut held = Held { stream: self, known, now: 0 };
+        let mut held = Held(self);
+        held.by = By::Other;
         held.flush();
-        held.known.thread = thread;
+        held.thread = thread;
     }
 
     /// The M's thread leaves: it has neither a P nor a goroutine.
     pub fn retire(&self) {
-        if let Some(mut held) = self.hold() {
+        if let Some(mut held) = self.hold(By::Other) {
             held.leave_proc();
             held.leave_go();
             held.flush();
@@ -327,9 +372,9 @@ impl Stream {
     /// Locks the stream for an operation of the M, which runs `go` with the P `proc`. `None`: there
     /// is no trace, or another stream has the goroutine nevertheless.
     #[inline(always)]
-    fn hold_with(&self, proc: u16, go: &GoRef) -> Option<Held<'_>> {
-        let held = self.hold()?;
-        let as_told = held.known.proc == Some(proc) && held.is_running(go);
+    fn hold_with(&self, by: By, proc: u16, go: &GoRef) -> Option<Held<'_>> {
+        let held = self.hold(by)?;
+        let as_told = held.proc == Some(proc) && held.is_running(go);
         if as_told { Some(held) } else { self.catch_up(held, proc, go) }
     }
 
@@ -337,6 +382,7 @@ impl Stream {
     #[cold]
     #[inline(never)]
     fn catch_up<'a>(&'a self, mut held: Held<'a>, proc: u16, go: &GoRef) -> Option<Held<'a>> {
+        let by = held.by;
         // Another stream may have the P, and then the goroutine.
         for _ in 0..3 {
             if !holds(proc, self) {
@@ -348,7 +394,7 @@ impl Stream {
                 drop(held);
                 registry::take_from_streams(go.word);
             }
-            held = self.hold()?;
+            held = self.hold(by)?;
         }
         None
     }
@@ -356,8 +402,8 @@ impl Stream {
     /// The M runs `go` with the P `proc` from now on. Go's `GoStart`, `GoSyscallExit`, and the
     /// events of P's and goroutines that must come before. Allowed for a goroutine that runs
     /// already.
-    pub fn runs(&self, proc: u16, go: GoRef) {
-        let _ = self.hold_with(proc, &go);
+    pub fn runs(&self, by: By, proc: u16, go: GoRef) {
+        let _ = self.hold_with(by, proc, &go);
     }
 
     /// The M's goroutine leaves the M. `proc`: the P that the M holds; `None`: it has lost its P, and
@@ -376,7 +422,7 @@ impl Stream {
             self.loses_go(go);
             return false;
         };
-        let Some(mut held) = self.hold_with(proc, &go) else { return false };
+        let Some(mut held) = self.hold_with(By::Own, proc, &go) else { return false };
         let stack = u64::from(stack);
         match how {
             Leaves::Blocks(reason) => {
@@ -392,66 +438,67 @@ impl Stream {
                 held.set_state(&go, GoState::Ended);
             }
         }
-        held.known.go = None;
+        held.go = None;
         if let Some(next) = next
             && !held.run(proc, &next)
         {
             drop(held);
-            self.runs(proc, next);
+            self.runs(By::Own, proc, next);
             return false;
         }
-        held.now >= held.known.queue_at
+        held.now >= held.queue_at
     }
 
     /// The next goroutine to run on the M writes a log with this key and value: ids of strings.
     pub fn logs_next(&self, key: u32, value: u32) {
-        if let Some(held) = self.hold() {
-            held.known.log = (key, value);
+        if let Some(mut held) = self.hold(By::Own) {
+            held.log = (key, value);
         }
     }
 
     /// Logs the length of the queue of the M's P. Not due again for some ms.
     pub fn logs_queue(&self, key: u32, value: u32) {
-        if let Some(held) = self.hold() {
-            held.known.queue_at = held.now + QUEUE_EVERY;
-            held.known.log = (key, value);
+        if let Some(mut held) = self.hold(By::Own) {
+            held.queue_at = held.now + QUEUE_EVERY;
+            held.log = (key, value);
         }
     }
 
     /// The goroutine becomes ready. Go's `GoUnpark`.
-    pub fn readies(&self, go: GoRef) {
-        let Some(mut held) = self.hold() else { return };
+    pub fn readies(&self, by: By, go: GoRef) {
+        let Some(mut held) = self.hold(by) else { return };
         if held.state_of(&go, GoState::Waiting) == GoState::Waiting {
             held.unblock(&go);
         }
     }
 
-    /// The M's goroutine has made `go`, whose function is named by `go.function`. Does nothing if
-    /// the M has no P: then the M that runs `go` first writes the event. Go's `GoCreate`.
-    pub fn creates(&self, go: GoRef, stack: u32) {
-        let Some(mut held) = self.hold() else { return };
-        if held.known.proc.is_some() && !held.known.in_call {
-            held.create(&go, stack);
+    /// The M's goroutine has made `go`. `start`: a stack that names `go` in place of its function, or 0.
+    /// Does nothing if the M has no P: then the M that runs `go` first writes the event. Go's
+    /// `GoCreate`.
+    pub fn creates(&self, go: GoRef, start: u32, stack: u32) {
+        let Some(mut held) = self.hold(By::Own) else { return };
+        if held.proc.is_some() && !held.in_call {
+            held.create(&go, start, stack);
         }
     }
 
     /// The M's goroutine begins a system call. Go's `GoSysCall`.
     pub fn begins_call(&self, proc: u16, go: GoRef, stack: u32) {
-        if let Some(mut held) = self.hold_with(proc, &go) {
+        if let Some(mut held) = self.hold_with(By::Own, proc, &go) {
             held.begin_call(stack);
         }
     }
 
     /// The M gives up its P.
     pub fn gives_up_proc(&self) {
-        if let Some(mut held) = self.hold() {
+        if let Some(mut held) = self.hold(By::Own) {
             held.leave_proc();
         }
     }
 
     /// The M's goroutine, which has no P, becomes runnable.
     pub fn loses_go(&self, go: GoRef) {
-        if let Some(mut held) = self.hold()
+        if let Some(mut held) = self.hold(By::Own)
             && held.runs_go(&go)
         {
             held.leave_proc();
@@ -459,20 +506,29 @@ impl Stream {
         }
     }
 
-    /// Writes an event that needs a P and a goroutine that runs. False: the M has none.
+    /// Writes an event that needs a P and a goroutine that runs, for the M's goroutine. If the goroutine
+    /// is in a call, but has its P, the call is interrupted for the event. False: there is no P or no
+    /// goroutine.
     pub fn notes<const N: usize>(&self, event: u8, numbers: [u64; N]) -> bool {
-        let Some(mut held) = self.hold() else { return false };
-        let runs = held.known.proc.is_some() && held.known.go.is_some() && !held.known.in_call;
-        if runs {
-            held.put(event, numbers);
+        let Some(mut held) = self.hold(By::Own) else { return false };
+        if held.proc.is_none() || held.go.is_none() {
+            return false;
         }
-        runs
+        let in_call = held.in_call;
+        if in_call {
+            held.end_call();
+        }
+        held.put(event, numbers);
+        if in_call {
+            held.begin_call(0);
+        }
+        true
     }
 
     /// Whether the stream has this goroutine; if so, takes it away.
     pub(super) fn gives_up(&self, word: *const GoWord) {
-        if let Some(mut held) = self.hold()
-            && held.known.go.is_some_and(|(_, w)| ptr::eq(w, word))
+        if let Some(mut held) = self.hold(By::Other)
+            && held.go.is_some_and(|(_, w)| ptr::eq(w, word))
         {
             held.leave_go();
         }
@@ -480,12 +536,12 @@ impl Stream {
 
     /// The M's goroutine, of which the reader has not heard, is in a call since before the trace.
     pub(super) fn has_in_call(&self, go: GoRef) {
-        let Some(mut held) = self.hold() else { return };
-        if held.known.go.is_some() || held.known.proc.is_some() {
+        let Some(mut held) = self.hold(By::Other) else { return };
+        if held.go.is_some() || held.proc.is_some() {
             return;
         }
-        held.known.go = Some((go.id, ptr::from_ref(go.word)));
-        held.known.in_call = true;
+        held.go = Some((go.id, ptr::from_ref(go.word)));
+        held.in_call = true;
         held.describe();
     }
 
@@ -493,7 +549,7 @@ impl Stream {
     /// this generation, unless the goroutine's owner has done so. For the lister, in a stream without
     /// an M.
     pub(super) fn lists(&self, go: GoRef, state: GoState) {
-        if let Some(mut held) = self.hold() {
+        if let Some(mut held) = self.hold(By::Other) {
             held.state_of(&go, state);
         }
     }
@@ -516,8 +572,8 @@ fn release_from_others(proc: u16, but: *const Stream) {
             return;
         }
         // SAFETY: streams are never freed.
-        let Some(mut held) = (unsafe { &*holder }).hold() else { return };
-        if held.known.proc == Some(proc) {
+        let Some(mut held) = (unsafe { &*holder }).hold(By::Other) else { return };
+        if held.proc == Some(proc) {
             held.leave_proc();
         }
     }
@@ -550,7 +606,7 @@ pub(super) unsafe fn forget_procs() {
 impl Held<'_> {
     #[inline(always)]
     fn make_room(&mut self) {
-        if self.known.batch.as_ref().is_some_and(|batch| batch.has_room(OPERATION)) {
+        if self.batch.as_ref().is_some_and(|batch| batch.has_room(OPERATION)) {
             return;
         }
         self.new_batch();
@@ -559,16 +615,15 @@ impl Held<'_> {
     #[cold]
     fn new_batch(&mut self) {
         self.flush();
-        let known = &mut *self.known;
-        known.batch = batch::take(known.generation, known.thread, self.now);
-        known.last = self.now;
-        if known.batch.is_none() {
+        self.batch = batch::take(self.generation, self.thread, self.now);
+        self.last = self.now;
+        if self.batch.is_none() {
             super::lost();
         }
     }
 
     fn flush(&mut self) {
-        if let Some(batch) = self.known.batch.take() {
+        if let Some(batch) = self.batch.take() {
             if batch.data().is_empty() {
                 batch::free(batch);
             } else if !batch::filled(batch) {
@@ -580,26 +635,26 @@ impl Held<'_> {
     /// Writes an event at `self.now`.
     #[inline(always)]
     fn put<const N: usize>(&mut self, event: u8, numbers: [u64; N]) {
-        let dt = self.now - self.known.last;
-        self.known.last = self.now;
-        if let Some(batch) = &mut self.known.batch {
+        let dt = self.now - self.last;
+        self.last = self.now;
+        if let Some(batch) = &mut self.batch {
             batch.put(event, dt, numbers);
         }
     }
 
     /// Describes the M's P and goroutine to a new generation.
     fn describe(&mut self) {
-        let (generation, thread) = (self.known.generation, self.known.thread);
-        if let Some(id) = self.known.proc {
+        let (generation, thread) = (self.generation, self.thread);
+        if let Some(id) = self.proc {
             let p = &ALL_PROCS[usize::from(id)];
             p.generation.set(generation);
             p.sequence.set(0);
-            let in_call = self.known.in_call;
+            let in_call = self.in_call;
             let status = if in_call { proc_status::SYSCALL } else { proc_status::RUNNING };
             self.put(event::PROC_STATUS, [u64::from(id), status]);
         }
-        if let Some((id, word)) = self.known.go {
-            let state = if self.known.in_call { GoState::Syscall } else { GoState::Running };
+        if let Some((id, word)) = self.go {
+            let state = if self.in_call { GoState::Syscall } else { GoState::Running };
             // SAFETY: the descriptor of a goroutine that this stream has stays mapped.
             unsafe { &*word }.set(Go { state, generation, sequence: 0 });
             self.put(event::GO_STATUS_STACK, [id, thread, state as u64, 0]);
@@ -607,11 +662,11 @@ impl Held<'_> {
     }
 
     fn runs_go(&self, go: &GoRef) -> bool {
-        self.known.go.is_some_and(|(_, word)| ptr::eq(word, go.word))
+        self.go.is_some_and(|(_, word)| ptr::eq(word, go.word))
     }
 
     fn is_running(&self, go: &GoRef) -> bool {
-        self.runs_go(go) && !self.known.in_call
+        self.runs_go(go) && !self.in_call
     }
 
     /// The goroutine's state, after which the reader knows the goroutine in this generation, unless
@@ -620,7 +675,7 @@ impl Held<'_> {
     #[inline(always)]
     fn state_of(&mut self, go: &GoRef, assumed: GoState) -> GoState {
         let now = go.word.get();
-        if now.generation == self.known.generation && now.state != GoState::Unknown {
+        if now.generation == self.generation && now.state != GoState::Unknown {
             return now.state;
         }
         self.introduce(go, assumed)
@@ -630,7 +685,7 @@ impl Held<'_> {
     #[cold]
     #[inline(never)]
     fn introduce(&mut self, go: &GoRef, assumed: GoState) -> GoState {
-        let (generation, first) = (self.known.generation, self.known.first);
+        let (generation, first) = (self.generation, self.first);
         loop {
             let now = go.word.get();
             let is_known = now.state != GoState::Unknown && now.generation >= first;
@@ -648,7 +703,7 @@ impl Held<'_> {
             if go.word.change(now, Go { state, generation, sequence: 0 }) {
                 self.put(
                     event::GO_STATUS_STACK,
-                    [go.id, NO_THREAD, state as u64, go.function_stack()],
+                    [go.id, NO_THREAD, state as u64, go.function_stack().into()],
                 );
                 return state;
             }
@@ -657,14 +712,14 @@ impl Held<'_> {
 
     fn set_state(&mut self, go: &GoRef, state: GoState) {
         let now = go.word.get();
-        go.word.set(Go { state, generation: self.known.generation, ..now });
+        go.word.set(Go { state, generation: self.generation, ..now });
     }
 
     /// The number of the goroutine's next sequenced event, which takes it to `state`.
     fn next_of(&mut self, go: &GoRef, state: GoState) -> u64 {
         let now = go.word.get();
         let sequence = now.sequence + 1;
-        go.word.set(Go { state, generation: self.known.generation, sequence });
+        go.word.set(Go { state, generation: self.generation, sequence });
         u64::from(sequence)
     }
 
@@ -673,17 +728,19 @@ impl Held<'_> {
         self.put(event::GO_UNBLOCK, [go.id, sequence, 0]);
     }
 
-    fn create(&mut self, go: &GoRef, stack: u32) {
-        let generation = self.known.generation;
+    /// `start`: a stack that names the goroutine, or 0.
+    fn create(&mut self, go: &GoRef, start: u32, stack: u32) {
+        let start = if start == 0 { go.function_stack() } else { stacks::mark(start) };
+        let generation = self.generation;
         go.word.set(Go { state: GoState::Runnable, generation, sequence: 0 });
-        self.put(event::GO_CREATE, [go.id, go.function_stack(), u64::from(stack)]);
+        self.put(event::GO_CREATE, [go.id, start.into(), stack.into()]);
     }
 
     /// Brings the model to where this M runs `go` with the P `proc`, which no other stream holds.
     /// False: another stream has the goroutine.
     #[inline(always)]
     fn run(&mut self, proc: u16, go: &GoRef) -> bool {
-        if self.known.go.is_some() || self.known.proc != Some(proc) {
+        if self.go.is_some() || self.proc != Some(proc) {
             if self.goes_on(proc, go) {
                 return true;
             }
@@ -693,23 +750,23 @@ impl Held<'_> {
         match self.state_of(go, GoState::Runnable) {
             GoState::Runnable => {}
             GoState::Waiting => self.unblock(go),
-            GoState::Unknown | GoState::Ended => self.create(go, 0),
+            GoState::Unknown | GoState::Ended => self.create(go, 0, 0),
             GoState::Running | GoState::Syscall => return false,
         }
         let sequence = self.next_of(go, GoState::Running);
         self.put(event::GO_START, [go.id, sequence]);
-        self.known.go = Some((go.id, ptr::from_ref(go.word)));
-        self.known.in_call = false;
+        self.go = Some((go.id, ptr::from_ref(go.word)));
+        self.in_call = false;
         if sequence <= FIRST_RUNS
-            && let Some(name) = go.name
+            && let Some(name) = go.names.name()
         {
             self.put(event::GO_LABEL, [strings::id_of(name.to_bytes()).into()]);
         }
         if NEW_PROCS.load(Ordering::Relaxed) != 0 {
             self.tell_procs();
         }
-        if self.known.log.0 != 0 {
-            let (key, value) = core::mem::take(&mut self.known.log);
+        if self.log.0 != 0 {
+            let (key, value) = core::mem::take(&mut self.log);
             self.put(event::USER_LOG, [0, key.into(), value.into(), 0]);
         }
         true
@@ -732,35 +789,43 @@ impl Held<'_> {
         if !self.runs_go(go) {
             return false;
         }
-        if self.known.proc != Some(proc) {
+        if self.proc != Some(proc) {
             self.leave_proc();
             return false;
         }
-        if self.known.in_call {
-            self.put(event::GO_SYSCALL_END, []);
-            self.known.in_call = false;
-            self.set_state(go, GoState::Running);
+        if self.in_call {
+            self.end_call();
         }
         true
     }
 
+    /// The M's goroutine, which is in a call and has its P, runs.
+    fn end_call(&mut self) {
+        let Some((_, word)) = self.go else { return };
+        self.put(event::GO_SYSCALL_END, []);
+        self.in_call = false;
+        // SAFETY: the descriptor of a goroutine that this stream has stays mapped.
+        let word = unsafe { &*word };
+        word.set(Go { state: GoState::Running, ..word.get() });
+    }
+
     /// The M, which may have another P, holds this P from now on. No other stream holds it.
     fn take_proc(&mut self, proc: u16) {
-        if self.known.proc == Some(proc) {
+        if self.proc == Some(proc) {
             return;
         }
         self.leave_proc();
         let p = &ALL_PROCS[usize::from(proc)];
-        if p.generation.get() != self.known.generation {
-            p.generation.set(self.known.generation);
+        if p.generation.get() != self.generation {
+            p.generation.set(self.generation);
             p.sequence.set(0);
             self.put(event::PROC_STATUS, [u64::from(proc), proc_status::IDLE]);
         }
         let sequence = self.next_of_proc(proc);
         self.put(event::PROC_START, [u64::from(proc), sequence]);
         // Release: pairs with the Acquire in `release_from_others`.
-        p.holder.store(ptr::from_ref(self.stream).cast_mut(), Ordering::Release);
-        self.known.proc = Some(proc);
+        p.holder.store(ptr::from_ref(self.0).cast_mut(), Ordering::Release);
+        self.proc = Some(proc);
     }
 
     fn next_of_proc(&mut self, proc: u16) -> u64 {
@@ -771,14 +836,12 @@ impl Held<'_> {
 
     /// The M's goroutine is in a call from now on.
     fn begin_call(&mut self, stack: u32) {
-        let (Some(proc), Some((_, word)), false) =
-            (self.known.proc, self.known.go, self.known.in_call)
-        else {
+        let (Some(proc), Some((_, word)), false) = (self.proc, self.go, self.in_call) else {
             return;
         };
         let sequence = self.next_of_proc(proc);
         self.put(event::GO_SYSCALL_BEGIN, [sequence, u64::from(stack)]);
-        self.known.in_call = true;
+        self.in_call = true;
         // SAFETY: the descriptor of a goroutine that this stream has stays mapped.
         let word = unsafe { &*word };
         word.set(Go { state: GoState::Syscall, ..word.get() });
@@ -787,24 +850,24 @@ impl Held<'_> {
     /// The M has no P from now on. A goroutine that it runs is in a call then: a goroutine without
     /// a P can be nothing else.
     fn leave_proc(&mut self) {
-        let Some(proc) = self.known.proc else { return };
+        let Some(proc) = self.proc else { return };
         self.begin_call(0);
         self.put(event::PROC_STOP, []);
-        self.known.proc = None;
+        self.proc = None;
         // Release: pairs with the Acquire in `release_from_others`.
         ALL_PROCS[usize::from(proc)].holder.store(ptr::null_mut(), Ordering::Release);
     }
 
     /// The M runs no goroutine from now on; the goroutine that it ran becomes runnable.
     fn leave_go(&mut self) {
-        let Some((_, word)) = self.known.go.take() else { return };
-        if self.known.in_call {
+        let Some((_, word)) = self.go.take() else { return };
+        if self.in_call {
             self.leave_proc();
             self.put(event::GO_SYSCALL_END_BLOCKED, []);
         } else {
             self.put(event::GO_STOP, [0, 0]);
         }
-        self.known.in_call = false;
+        self.in_call = false;
         // SAFETY: the descriptor of a goroutine that this stream has stays mapped.
         let word = unsafe { &*word };
         word.set(Go { state: GoState::Runnable, ..word.get() });

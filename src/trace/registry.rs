@@ -1,6 +1,7 @@
 //! All streams, and the cut that ends a generation in all of them at one moment.
 
 use super::clock;
+use super::format::NO_THREAD;
 use super::model::{self, GoWord, Stream};
 use crate::os::heap;
 use crate::os::locked::Locked;
@@ -61,14 +62,12 @@ static STREAMS: Locked<Streams> =
 /// Stands for all threads that are no M's: no thread has this number. Not [`NO_THREAD`], the
 /// lister's: readers take the events of one number in their order, and an event of `OUTSIDE` may
 /// need what the lister says behind it.
-///
-/// [`NO_THREAD`]: super::format::NO_THREAD
 const OTHERS: u64 = u32::MAX as u64;
 
 /// The stream of threads that are no M's.
-static OUTSIDE: Stream = Stream::of(OTHERS);
+static OUTSIDE: Stream = Stream::without_m(OTHERS);
 /// The stream of the lister.
-pub static LISTER: Stream = Stream::new();
+pub static LISTER: Stream = Stream::without_m(NO_THREAD);
 
 /// The stream of threads that are no M's.
 pub fn outside() -> &'static Stream {
@@ -89,7 +88,7 @@ pub fn stream_for(thread: u64) -> Option<&'static Stream> {
         let stream: &'static Stream = Box::leak(heap::boxed(Stream::new())?);
         streams.all.push(stream);
         // No other thread knows the stream, and the lock of the list keeps cuts away.
-        stream.lock();
+        Stream::lock_all(core::iter::once(stream));
         // SAFETY: locked; the cut of a single stream that has written nothing.
         unsafe {
             stream.begin_generation(streams.generation, streams.first, clock::now());
@@ -117,7 +116,7 @@ pub fn take_from_streams(word: *const GoWord) {
 pub fn cut(generation: u32, first: u32) {
     STREAMS.with(|streams| {
         let all = || streams.all.iter().copied().chain([&OUTSIDE, &LISTER]);
-        all().for_each(Stream::lock);
+        Stream::lock_all(all());
         let now = clock::now();
         let is_new = streams.generation == 0 || generation == 0;
         // SAFETY: all streams are locked.

@@ -10,8 +10,8 @@ use crate::backtrace::unwind::{self, Registers};
 use crate::os::heap;
 use core::cell::UnsafeCell;
 
-/// The stacks that an M remembers, and how many of them it compares with one stack.
-const SHAPES: usize = 512;
+/// An M remembers at most `SETS * WAYS` stacks, and compares `WAYS` of them with a stack.
+const SETS: usize = 128;
 const WAYS: usize = 4;
 
 /// A stack without an interpreter's frames.
@@ -42,7 +42,7 @@ impl Shape {
 pub struct Shapes(UnsafeCell<Option<Box<Known>>>);
 
 struct Known {
-    shapes: [Option<Box<Shape>>; SHAPES],
+    shapes: [[Option<Box<Shape>>; WAYS]; SETS],
     /// The way that is replaced next.
     next: usize,
 }
@@ -60,6 +60,7 @@ impl Shapes {
     ///
     /// # Safety
     /// The caller is the M's thread; the memory from `from.sp` to the end of the stack is readable.
+    #[inline(always)]
     pub unsafe fn id_of(
         &self,
         from: Registers,
@@ -70,23 +71,34 @@ impl Shapes {
         if from.sp < bounds.0 || from.sp >= top {
             return 0;
         }
-        // SAFETY: only this thread uses it.
-        let known = unsafe { &mut *self.0.get() };
-        if known.is_none() {
-            let none = Known { shapes: [const { None }; SHAPES], next: 0 };
-            *known = heap::boxed(none);
-        }
-        let Some(known) = known else { return 0 };
-        let hash = ((top - from.sp) / 16) ^ from.pc;
-        let set = hash.wrapping_mul(0x9e37_79b9) / 64 % (SHAPES / WAYS) * WAYS;
-        let ways = &mut known.shapes[set..set + WAYS];
-        if foreign.is_empty() {
+        if foreign.is_empty()
+            // SAFETY: only this thread uses it.
+            && let Some(known) = unsafe { &*self.0.get() }
+        {
             // SAFETY: as the caller says.
             let is_that = |shape: &&Shape| unsafe { shape.is_that_of(&from, top) };
+            let ways = &known.shapes[set_of(&from, top)];
             if let Some(shape) = ways.iter().flatten().map(|shape| &**shape).find(is_that) {
                 return stacks::mark(shape.id);
             }
         }
+        // SAFETY: as the caller says.
+        unsafe { self.walk(from, bounds, foreign) }
+    }
+
+    /// [`Shapes::id_of`] for a stack that the M has not traced before.
+    ///
+    /// # Safety
+    /// As for [`Shapes::id_of`].
+    #[cold]
+    #[inline(never)]
+    unsafe fn walk(
+        &self,
+        from: Registers,
+        bounds: (usize, usize),
+        foreign: &[ForeignFrame],
+    ) -> u32 {
+        let top = bounds.0 + bounds.1;
         let mut pcs = [0; unwind::MOST_FRAMES];
         let mut frames = Vec::new();
         let mut n = 0;
@@ -103,11 +115,24 @@ impl Shapes {
         }
         let id = stacks::add(foreign, &pcs[..n]);
         if foreign.is_empty() && id != 0 && frames.len() + 1 == n {
+            // SAFETY: only this thread uses it.
+            let known = unsafe { &mut *self.0.get() };
+            if known.is_none() {
+                let none = Known { shapes: [const { [const { None }; WAYS] }; SETS], next: 0 };
+                *known = heap::boxed(none);
+            }
+            let Some(known) = known else { return id };
             let depth = top - from.sp;
             let shape = Shape { depth, pc: from.pc, frames: frames.into_boxed_slice(), id };
-            ways[known.next % WAYS] = heap::boxed(shape);
+            known.shapes[set_of(&from, top)][known.next % WAYS] = heap::boxed(shape);
             known.next = known.next.wrapping_add(1);
         }
         id
     }
+}
+
+/// The set in which the stack is looked for.
+fn set_of(from: &Registers, top: usize) -> usize {
+    let hash = ((top - from.sp) / 16) ^ from.pc;
+    hash.wrapping_mul(0x9e37_79b9) / 64 % SETS
 }

@@ -55,9 +55,10 @@ pub fn start() -> i32 {
     }
     STOPPER.store(0, Ordering::Relaxed);
     if trace::is_on()
-        && let Some(m) = m::on_goroutine()
+        && let Some(m) = m::current()
+        && let Some(g) = m::current_g()
     {
-        traced::world_starts(m);
+        traced::world_starts(m, g);
     }
     registers::stop_showing(rt());
     let has_p = m::current().is_some_and(|m| m.stops_world.get());

@@ -4,7 +4,7 @@
 use super::order::{self, next_direct};
 use super::probes;
 use crate::arch::{self, Registers};
-use crate::sched::types::g::{GRef, Status, flags};
+use crate::sched::types::g::{G, GRef, Status, flags};
 use crate::sched::types::m::{self, MRef, TRACED};
 use crate::sched::types::p::PRef;
 use crate::sched::types::points::ScriptFrame;
@@ -14,25 +14,33 @@ use crate::sched::types::task::{Task, TaskKind};
 use crate::sched::types::waiter::Why;
 use crate::trace::format::event;
 use crate::trace::stacks::{self, ForeignFrame};
-use crate::trace::{self, GoRef, Leaves, Stream, string};
+use crate::trace::{self, By, GoRef, Leaves, Names, Stream, string};
 use core::ffi::{CStr, c_char};
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, Ordering};
 
 /// The number of a goroutine in traces. The runtimes of a process count their goroutines from 1, so
 /// the number of the runtime goes along.
 const RUNTIME: u32 = 40;
 
 /// The goroutine, for an event.
+#[inline(always)]
 pub fn go(g: &GRef) -> GoRef<'_> {
-    let id = g.id.load(Ordering::Relaxed);
     let runtime = u64::from(rt().number - 1) << RUNTIME;
-    let is_attached = g.flags.seen() & flags::ATTACHED != 0;
-    // A goroutine of an interpreter is named by its outermost frame: see `creates`.
-    let has_no_function = is_attached || scripts::has(g);
-    let f = if has_no_function { 0 } else { g.f.get().map_or(0, |f| f as usize) };
-    // SAFETY: the goroutine of an event has not ended, so it keeps its name.
-    let name = unsafe { g.name() };
-    GoRef { id: runtime | id, word: &g.trace, function: f, start: 0, name }
+    GoRef { id: runtime | g.id.load(Ordering::Relaxed), word: &g.trace, names: &**g }
+}
+
+impl Names for G {
+    fn function(&self) -> usize {
+        let is_attached = self.flags.seen() & flags::ATTACHED != 0;
+        // A goroutine of an interpreter is named by its outermost frame: see `creates`.
+        if is_attached || scripts::has(self) { 0 } else { self.f.get().map_or(0, |f| f as usize) }
+    }
+
+    fn name(&self) -> Option<&CStr> {
+        // SAFETY: the goroutine of an event has not ended, so it keeps its name.
+        unsafe { G::name(self) }
+    }
 }
 
 /// The reason of a wait, as a string of the trace.
@@ -71,7 +79,7 @@ pub fn follow(m: MRef, p: PRef) {
 fn change(m: MRef, p: PRef) {
     let is_on = trace::is_on();
     m.set_traced(is_on);
-    m.shown.set(core::ptr::null());
+    m.shown.set(ptr::null());
     // `P::stop_measuring` resets this after the trace.
     p.is_careful.set(p.is_careful.get() || is_on);
     p.spawns_carefully.set(p.migrates || is_on);
@@ -176,28 +184,33 @@ pub fn steals(m: MRef, how: u32, from: usize) {
     }
 }
 
-/// Whether a trace shows that the world is stopped.
-static SHOWS_STOP: AtomicBool = AtomicBool::new(false);
+/// The goroutine of which a trace shows that it has stopped the world, by its descriptor; null: none.
+/// A reader refuses a second stop of a goroutine whose first one has not ended.
+static SHOWN_STOPPER: AtomicPtr<G> = AtomicPtr::new(ptr::null_mut());
 
 /// The M's goroutine has stopped the world.
 #[cold]
 #[inline(never)]
 pub fn world_stops(m: MRef) {
-    if let Some(stream) = stream_of(m) {
+    if let Some(stream) = stream_of(m)
+        && SHOWN_STOPPER.load(Ordering::Relaxed).is_null()
+    {
         let stack = u64::from(stack_of(m, stream));
-        let shows = stream.notes(event::STW_BEGIN, [string::STOP_THE_WORLD.into(), stack]);
-        SHOWS_STOP.store(shows, Ordering::Relaxed);
+        if stream.notes(event::STW_BEGIN, [string::STOP_THE_WORLD.into(), stack]) {
+            SHOWN_STOPPER.store(m.g().as_ptr(), Ordering::Relaxed);
+        }
     }
 }
 
-/// The M's goroutine starts the world again.
+/// The M's goroutine starts the world again, maybe in a call.
 #[cold]
 #[inline(never)]
-pub fn world_starts(m: MRef) {
+pub fn world_starts(m: MRef, g: GRef) {
     if let Some(stream) = stream_of(m)
-        && SHOWS_STOP.swap(false, Ordering::Relaxed)
+        && SHOWN_STOPPER.load(Ordering::Relaxed) == g.as_ptr()
+        && stream.notes(event::STW_END, [])
     {
-        stream.notes(event::STW_END, []);
+        SHOWN_STOPPER.store(ptr::null_mut(), Ordering::Relaxed);
     }
 }
 
@@ -207,6 +220,7 @@ fn p_of(m: MRef) -> Option<PRef> {
 }
 
 /// The M's stream, if events are recorded.
+#[inline(always)]
 fn stream_of(m: MRef) -> Option<&'static Stream> {
     if trace::records() { m.stream() } else { None }
 }
@@ -222,6 +236,7 @@ fn string_of(text: *const c_char) -> u32 {
 
 /// The id of the stack of the M's goroutine, which calls this, or whose thread is in the handler of
 /// the preemption signal; 0: unknown.
+#[inline(always)]
 fn stack_of(m: MRef, stream: &Stream) -> u32 {
     let g = m.g();
     let bounds = g.stack_bounds();
@@ -290,7 +305,7 @@ pub fn runs(p: PRef, g: GRef) {
     let Some(m) = m::current() else { return };
     probes::run(m, p, g);
     if let Some(stream) = stream_of(m) {
-        stream.runs(p.id, go(&g));
+        stream.runs(By::Own, p.id, go(&g));
     }
 }
 
@@ -300,7 +315,7 @@ pub fn goes_on_with(lender: MRef, p: PRef) {
     let g = unsafe { GRef::from_nullable(lender.curg.seen()) };
     trace::proc_was_taken(p.id);
     if let (Some(g), Some(stream)) = (g, stream_of(lender)) {
-        stream.runs(p.id, go(&g));
+        stream.runs(By::Other, p.id, go(&g));
     }
 }
 
@@ -313,8 +328,10 @@ pub fn readies(g: GRef) {
     if !trace::records() {
         return;
     }
-    let own = m.and_then(|m| m.stream());
-    own.unwrap_or(trace::outside()).readies(go(&g));
+    match m.and_then(|m| m.stream()) {
+        Some(own) => own.readies(By::Own, go(&g)),
+        None => trace::outside().readies(By::Other, go(&g)),
+    }
 }
 
 /// The M's goroutine, or a thread that has no P, has spawned this goroutine, which no queue has yet.
@@ -329,7 +346,7 @@ pub fn creates(m: Option<MRef>, g: GRef) {
         let stack = if has_goroutine { stack_of(m, stream) } else { 0 };
         // An interpreter gives the function that a new goroutine will call as its frame.
         let start = if scripts::has(&g) { stack_of_script(g) } else { 0 };
-        stream.creates(GoRef { start, ..go(&g) }, stack);
+        stream.creates(go(&g), start, stack);
     }
 }
 
@@ -348,7 +365,7 @@ pub fn begins_call(m: MRef, g: GRef) {
 #[cold]
 #[inline(never)]
 pub fn loses_g(m: MRef, g: GRef) {
-    m.shown.set(core::ptr::null());
+    m.shown.set(ptr::null());
     if let Some(stream) = stream_of(m) {
         stream.loses_go(go(&g));
     }

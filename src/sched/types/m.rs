@@ -407,15 +407,21 @@ impl M {
     }
 
     /// The M's stream of events, which is made if there is none. `None`: there is no memory.
+    #[inline(always)]
     pub fn stream(&self) -> Option<&'static trace::Stream> {
+        // Acquire: pairs with the Release in `make_stream`, in another thread.
         // SAFETY: null or a stream, and streams stay.
         let known = unsafe { self.trace.load(Ordering::Acquire).as_ref() };
-        known.or_else(|| {
-            let new = trace::stream_for(self.tid.load(Ordering::Relaxed) as u64)?;
-            // Release: pairs with the Acquire above, in another thread.
-            self.trace.store(ptr::from_ref(new).cast_mut(), Ordering::Release);
-            Some(new)
-        })
+        if known.is_some() { known } else { self.make_stream() }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn make_stream(&self) -> Option<&'static trace::Stream> {
+        let new = trace::stream_for(self.tid.load(Ordering::Relaxed) as u64)?;
+        // Release: pairs with the Acquire in `stream`.
+        self.trace.store(ptr::from_ref(new).cast_mut(), Ordering::Release);
+        Some(new)
     }
 
     /// The M's thread leaves: gives the stream of events back.

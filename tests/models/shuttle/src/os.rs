@@ -1,5 +1,7 @@
 //! The operating system, by the modelled machine.
 
+#[path = "../../../../src/os/biased.rs"]
+pub mod biased;
 #[path = "../../../../src/os/cgroup.rs"]
 pub mod cgroup;
 #[path = "../../../../src/os/mem.rs"]
@@ -377,6 +379,10 @@ pub mod time {
 
 pub mod spin {
     use crate::atomic::{AtomicU32, Ordering};
+
+    pub(super) mod held {
+        pub fn change(_: i32) {}
+    }
 
     /// The library's lock; a waiter lets others run.
     #[repr(transparent)]

@@ -12,9 +12,17 @@ impl GoWord {
 pub struct GoRef<'a> {
     pub id: u64,
     pub word: &'a GoWord,
-    pub function: usize,
-    pub start: u32,
-    pub name: Option<&'a std::ffi::CStr>,
+    pub names: &'a dyn Names,
+}
+
+pub trait Names {
+    fn function(&self) -> usize;
+    fn name(&self) -> Option<&std::ffi::CStr>;
+}
+
+pub enum By {
+    Own,
+    Other,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -51,14 +59,14 @@ pub struct Stream {
 }
 
 impl Stream {
-    pub fn runs(&self, _proc: u16, _go: GoRef) {}
+    pub fn runs(&self, _by: By, _proc: u16, _go: GoRef) {}
     pub fn leaves(&self, _: Option<u16>, _: GoRef, _: Leaves, _: u32, _: Option<GoRef>) -> bool {
         false
     }
     pub fn logs_next(&self, _key: u32, _value: u32) {}
     pub fn logs_queue(&self, _key: u32, _value: u32) {}
-    pub fn readies(&self, _go: GoRef) {}
-    pub fn creates(&self, _go: GoRef, _stack: u32) {}
+    pub fn readies(&self, _by: By, _go: GoRef) {}
+    pub fn creates(&self, _go: GoRef, _start: u32, _stack: u32) {}
     pub fn begins_call(&self, _proc: u16, _go: GoRef, _stack: u32) {}
     pub fn gives_up_proc(&self) {}
     pub fn loses_go(&self, _go: GoRef) {}
