@@ -13,7 +13,9 @@ struct Line {
     function: String,
     file: String,
     line: u32,
-    is_inlined: bool,
+    /// Whether other functions have frames at this address, too: the functions inlined there, or
+    /// those of `gosched.h` that `arch::call_resumable` calls, whose return address is the same.
+    shares_pc: bool,
 }
 
 impl Line {
@@ -27,7 +29,7 @@ impl Line {
             function,
             file: symbol.file.to_owned(),
             line: symbol.line,
-            is_inlined: symbol.is_inlined,
+            shares_pc: symbol.is_inlined || symbol.is_library,
         }
     }
 }
@@ -151,7 +153,7 @@ impl Tables {
                 frames.push((pc, foreign.function, foreign.file, foreign.line));
             }
             for line in self.lines_of(id, entry) {
-                let at = if line.is_inlined { to.made_up_pc() } else { line.pc as u64 };
+                let at = if line.shares_pc { to.made_up_pc() } else { line.pc as u64 };
                 let (function, file) = (to.string(&line.function), to.string(&line.file));
                 frames.push((at, function, file, line.line));
             }
