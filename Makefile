@@ -31,7 +31,7 @@ LUA_PC   := $(firstword $(foreach p,lua5.4 lua-5.4 lua54,$(shell pkg-config --ex
 LIBS     := -lhwloc -lgcc_s -lpthread -lm -ldl
 STAMP    := target/setup
 
-.PHONY: all build library trace-tool preload examples run test test-all test-checked test-tsan test-python test-python-ft test-python-stdlib run-python bench-python test-cpp test-servers bench-servers bench-clients test-preload bench-preload test-mpi test-observe test-embed test-trace lua test-lua run-lua bench-lua models miri audit lab bench counts soak lint docs header check-header install install-lua uninstall setup clean help
+.PHONY: all build library trace-tool preload examples run test test-all test-checked test-tsan test-python test-python-ft test-python-stdlib run-python bench-python test-cpp test-servers bench-servers bench-clients test-preload bench-preload test-mpi test-observe test-embed test-trace lua test-lua run-lua bench-lua models miri audit lab bench counts soak lint docs pictures header check-header install install-lua uninstall setup clean help
 .DELETE_ON_ERROR:
 
 all: build
@@ -223,6 +223,10 @@ lint: $(STAMP)/build ## check the format and run clippy
 # ARGS=--open shows it in a browser.
 docs: $(STAMP)/docs ## build the book of docs/ into target/book, with mdBook (installed into target/mdbook if need be)
 	@PATH="$(CURDIR)/target/mdbook/bin:$$PATH" mdbook build $(ARGS)
+
+# It installs what it needs, and ends with 77 where that can't be had.
+pictures: build ## make the pictures of docs/observability.md anew, with Go's tools and Chromium (ARGS: see docs/pictures/make --help)
+	@docs/pictures/make $(ARGS)
 
 header: $(STAMP)/build ## generate include/gosched.h anew from src/capi
 	cargo run --quiet --release -p header -- include/gosched.h
