@@ -776,6 +776,42 @@ fn each_page_of_the_docs_is_a_chapter_of_the_book() {
     assert_eq!(chapters.len(), summary.len(), "a page is there twice");
 }
 
+/// Forges and browsers load all pictures of a page at once.
+const MOST_BYTES_OF_A_PICTURE: u64 = 150_000;
+
+#[test]
+fn each_picture_of_the_docs_is_shown_with_a_text() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
+    let mut pages = Vec::new();
+    texts(&docs, &mut pages);
+    let pages: String = pages.iter().map(|page| fs::read_to_string(page).unwrap()).collect();
+    // What stands in `![text](target)`.
+    let shown: BTreeMap<_, _> = pages
+        .split("![")
+        .filter_map(|rest| rest.split_once("]("))
+        .filter_map(|(text, rest)| Some((rest.split_once(')')?.0, text)))
+        .collect();
+    let (mut seen, mut wrong) = (0, String::new());
+    for file in fs::read_dir(docs.join("pictures")).unwrap().map(Result::unwrap) {
+        let name = file.file_name().into_string().unwrap();
+        if !name.ends_with(".svg") && !name.ends_with(".png") {
+            continue;
+        }
+        seen += 1;
+        match shown.get(format!("pictures/{name}").as_str()).copied() {
+            None => writeln!(wrong, "{name} is on no page").unwrap(),
+            Some("") => writeln!(wrong, "{name} has no text").unwrap(),
+            Some(_) => (),
+        }
+        let size = file.metadata().unwrap().len();
+        if size > MOST_BYTES_OF_A_PICTURE {
+            writeln!(wrong, "{name} has {size} bytes").unwrap();
+        }
+    }
+    assert!(seen > 5, "only {seen} pictures found");
+    assert!(wrong.is_empty(), "{wrong}");
+}
+
 #[test]
 fn links_and_headings_are_told_from_code() {
     let text = "# What's `a_b`?\n[x](y.md#z) and ![p](q.svg), `v[0](1)`\n```c\n# no\na[0](b)\n```\n## A b\n## A b\n";
