@@ -8,6 +8,16 @@ use core::sync::atomic::AtomicU32;
 /// deadline has passed.
 pub fn wait(word: &AtomicU32, expected: u32, deadline: i64) -> bool {
     assert_none_held();
+    wait_unchecked(word, expected, deadline)
+}
+
+/// [`wait`] without a deadline, in a signal handler that may have interrupted the holder of a spin
+/// lock.
+pub fn wait_in_handler(word: &AtomicU32, expected: u32) {
+    wait_unchecked(word, expected, -1);
+}
+
+fn wait_unchecked(word: &AtomicU32, expected: u32, deadline: i64) -> bool {
     let _errno = super::KeepErrno::new();
     let ts = super::time::timespec(deadline.max(0));
     let timeout = if deadline < 0 { core::ptr::null() } else { &raw const ts };

@@ -287,14 +287,11 @@ impl StackPool {
         self.inner.with(f)
     }
 
-    /// Calls `f` with the address and the size of each slab.
-    pub fn each_slab(&self, mut f: impl FnMut(usize, usize)) {
-        self.with(|p| p.slabs.iter().for_each(|slab| f(slab.at, slab.len)));
-    }
-
-    /// Whether the pool's lock is free.
-    pub fn is_unlocked(&self) -> bool {
-        self.inner.try_with(|_| ()).is_some()
+    /// Calls `f` with the address and the size of each slab. `None`: the lock is taken, perhaps by a
+    /// thread that is halted.
+    #[must_use]
+    pub fn try_each_slab(&self, mut f: impl FnMut(usize, usize)) -> Option<()> {
+        self.inner.try_with(|p| p.slabs.iter().for_each(|slab| f(slab.at, slab.len)))
     }
 
     /// A stack of this class, the most recently freed first. `None`: there is no address space for

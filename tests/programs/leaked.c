@@ -631,22 +631,98 @@ static void *blocks_signals(void *arg)
     return arg;
 }
 
+static void *counts(void *count)
+{
+    while (!GET(threads_end)) {
+        usleep(1000);
+        ADD(*(int *)count, 1);
+    }
+    return NULL;
+}
+
+static void count_in_goroutine(void *count)
+{
+    while (!GET(threads_end)) {
+        CHECK_EQ(gs_sleep(1 * MS), 0);
+        ADD(*(int *)count, 1);
+    }
+}
+
 CHILD(blocked)
 {
-    pthread_t thread;
+    static int by_thread, by_goroutine;
+    pthread_t thread, other;
     CHECK_EQ(gs_init(NULL), 0);
     CHECK_EQ(pthread_create(&thread, NULL, blocks_signals, NULL), 0);
-    while (!GET(threads_ready))
+    CHECK_EQ(pthread_create(&other, NULL, counts, &by_thread), 0);
+    CHECK_EQ(gs_spawn(count_in_goroutine, &by_goroutine), 0);
+    while (!GET(threads_ready) || !GET(by_thread) || !GET(by_goroutine))
         usleep(1000);
+    SET(by_thread, 0);
+    SET(by_goroutine, 0);
     CHECK_EQ(leaks(), -EBUSY);
+    /* The others have not stood still all the time. */
+    CHECK(GET(by_thread) > 20);
+    CHECK(GET(by_goroutine) > 20);
     SET(threads_end, 1);
     join_thread(thread);
+    join_thread(other);
     CHECK_EQ(leaks(), 0);
 }
 
 TEST(a_thread_whose_registers_cannot_be_read_is_an_error)
 {
     check_child_succeeds("blocked");
+}
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static int lock_is_held, waits_for_lock;
+
+/* Has the lock for 100 ms of its own: while it stands still it counts nothing. */
+static void *holds_lock(void *arg)
+{
+    int i;
+    CHECK_EQ(pthread_mutex_lock(&lock), 0);
+    SET(lock_is_held, 1);
+    while (!GET(waits_for_lock))
+        usleep(1000);
+    for (i = 0; i < 100; i++)
+        usleep(1000);
+    CHECK_EQ(pthread_mutex_unlock(&lock), 0);
+    return arg;
+}
+
+/* As the C library does where it starts and ends threads. */
+static void *blocks_signals_and_waits(void *arg)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    CHECK_EQ(pthread_sigmask(SIG_SETMASK, &all, &before), 0);
+    SET(waits_for_lock, 1);
+    CHECK_EQ(pthread_mutex_lock(&lock), 0);
+    CHECK_EQ(pthread_mutex_unlock(&lock), 0);
+    CHECK_EQ(pthread_sigmask(SIG_SETMASK, &before, NULL), 0);
+    return arg;
+}
+
+CHILD(locked)
+{
+    pthread_t holder, waiter;
+    CHECK_EQ(gs_init(NULL), 0);
+    CHECK_EQ(pthread_create(&holder, NULL, holds_lock, NULL), 0);
+    while (!GET(lock_is_held))
+        usleep(1000);
+    CHECK_EQ(pthread_create(&waiter, NULL, blocks_signals_and_waits, NULL), 0);
+    while (!GET(waits_for_lock))
+        usleep(1000);
+    CHECK_EQ(leaks(), 0);
+    join_thread(holder);
+    join_thread(waiter);
+}
+
+TEST(a_thread_that_blocks_signals_gets_the_lock_of_one_that_is_halted)
+{
+    check_child_succeeds("locked");
 }
 
 /* ---- At exit ---- */

@@ -201,7 +201,7 @@ pub fn for_each(mut f: impl FnMut(&GSnapshot)) {
     let rt = rt();
     let here = Registers::here();
     let me = m::current_g();
-    registers::show_all(rt);
+    registers::show_all(rt, registers::SHOWS_WITHIN);
     let running = rt.ms_that(|m| !m.curg.seen().is_null());
     rt.for_each_g(|g| {
         // SAFETY: `g` is a descriptor.

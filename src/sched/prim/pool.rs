@@ -143,18 +143,27 @@ impl<T: Pooled> Pool<T> {
         self.with(|inner| inner.free.push(item));
     }
 
-    /// Calls `f` with the address and the size of each piece of the pool's memory. The caller has
-    /// seen [`Pool::is_unlocked`], and no thread that may take the lock runs.
-    pub fn each_memory(&self, mut f: impl FnMut(usize, usize)) {
-        self.with(|inner| {
+    /// Calls `f` with the address and the size of each piece of the pool's memory. `None`: the lock
+    /// is taken, perhaps by a thread that is halted.
+    #[must_use]
+    pub fn try_each_memory(&self, mut f: impl FnMut(usize, usize)) -> Option<()> {
+        self.inner.try_with(|inner| {
             let chunks = inner.memory.chunks.iter().chain(&inner.free.memory.chunks);
             chunks.for_each(|&at| f(at, CHUNK));
-        });
+        })
     }
 
-    /// Whether the pool's lock is free.
-    pub fn is_unlocked(&self) -> bool {
-        self.inner.try_with(|_| ()).is_some()
+    /// [`Pool::for_each`] that waits for no lock. `None`: the lock is taken, perhaps by a thread
+    /// that is halted.
+    #[must_use]
+    pub fn try_for_each(&self, mut f: impl FnMut(&T)) -> Option<()> {
+        let chunk = |i| self.inner.try_with(|inner| inner.memory.chunks.get(i).copied());
+        for i in 0.. {
+            let Some(chunk) = chunk(i)? else { break };
+            // SAFETY: as in `for_each`.
+            cut(chunk).for_each(|item| f(unsafe { item.as_ref() }));
+        }
+        Some(())
     }
 
     /// Visits every object, free or not.

@@ -50,17 +50,18 @@ pub fn show_if_wanted(m: MRef, context: *mut c_void) {
 /// How long a stopper of the world waits for threads to show their registers, in ns; 100 ms were
 /// too short on a busy machine. A thread that blocks the signal, or gets no CPU for this time,
 /// doesn't show them, and a collector misses the pointers there.
-const SHOWS_WITHIN: i64 = 1_000_000_000;
+pub const SHOWS_WITHIN: i64 = 1_000_000_000;
 
 /// With the world stopped: makes goroutines show their registers if they are in the user's code on
 /// a thread, in a system call or in a block that was not announced. A signal is the only way to
 /// these registers: a thread can't read what the kernel keeps for another thread of its process.
-pub fn show_all(rt: &Runtime) {
+/// Waits for at most `patience` ns.
+pub fn show_all(rt: &Runtime, patience: i64) {
     let me = m::current();
     if rt.preempt_signal == 0 {
         return;
     }
-    let deadline = time::now() + SHOWS_WITHIN;
+    let deadline = time::now() + patience;
     for look in 0u32.. {
         let mut waits = false;
         rt.for_each_m(|m| {
@@ -91,18 +92,13 @@ pub fn show_all(rt: &Runtime) {
     }
 }
 
-/// After [`show_all`]: whether each goroutine on a thread shows its registers, waits in the library,
-/// or is at rest.
-pub fn all_show(rt: &Runtime) -> bool {
-    let me = m::current();
-    let mut all = true;
-    rt.for_each_m(|m| {
-        let is_at_rest = m.curg.seen().is_null() || !m.blocking.seen().is_null();
-        // Acquire: pairs with the Release in `park::WaitsInside`.
-        let waits = || m.waits_inside.load(Ordering::Acquire);
-        all &= Some(m) == me || is_at_rest || shown(m).is_some() || waits();
-    });
-    all
+/// After [`show_all`]: whether the M's goroutine shows its registers, waits in the library, or is at
+/// rest, or the M is the caller's.
+pub fn shows(m: MRef) -> bool {
+    let is_at_rest = m.curg.seen().is_null() || !m.blocking.seen().is_null();
+    // Acquire: pairs with the Release in `park::WaitsInside`.
+    let waits = || m.waits_inside.load(Ordering::Acquire);
+    Some(m) == m::current() || is_at_rest || shown(m).is_some() || waits()
 }
 
 /// Asks the M's goroutine for its registers, unless it was asked before or has shown them. Returns

@@ -709,29 +709,31 @@ impl Runtime {
         (0..).map_while(nth).for_each(f);
     }
 
-    /// Whether the locks are free that visits of M's, descriptors and stacks take. For a thread that
-    /// has halted others, which may hold them.
-    pub fn may_visit(&self) -> bool {
-        self.ms.try_with(|_| ()).is_some()
-            && self.nodes.iter().all(|n| {
-                n.gs.is_unlocked()
-                    && n.gs_with_stack.is_unlocked()
-                    && n.newborns.is_unlocked()
-                    && n.stacks.is_unlocked()
-            })
+    /// How many M's there are, with and without threads. `None`: the lock is taken, perhaps by a
+    /// thread that is halted.
+    pub fn try_count_ms(&self) -> Option<usize> {
+        self.ms.try_with(|ms| ms.all.len())
     }
 
     /// Visits the descriptors of all goroutines.
     pub fn for_each_g(&self, mut f: impl FnMut(&G)) {
-        for node in &self.nodes {
-            node.gs.for_each(|g| {
-                let is_there = g.status() != Status::Dead;
-                // Pairs with the fence in `spawn::create`.
-                fence(Ordering::Acquire);
-                if is_there {
-                    f(g);
-                }
-            });
-        }
+        self.nodes.iter().for_each(|node| node.gs.for_each(|g| visit(g, &mut f)));
+    }
+
+    /// [`Runtime::for_each_g`] that waits for no lock. `None`: a lock is taken, perhaps by a thread
+    /// that is halted.
+    #[must_use]
+    pub fn try_for_each_g(&self, mut f: impl FnMut(&G)) -> Option<()> {
+        self.nodes.iter().try_for_each(|node| node.gs.try_for_each(|g| visit(g, &mut f)))
+    }
+}
+
+/// Calls `f` with the descriptor if a goroutine has it.
+fn visit(g: &G, f: &mut impl FnMut(&G)) {
+    let is_there = g.status() != Status::Dead;
+    // Pairs with the fence in `spawn::create`.
+    fence(Ordering::Acquire);
+    if is_there {
+        f(g);
     }
 }

@@ -32,6 +32,10 @@
 //! pointer would be missed. So everything stands still: goroutines by the stopped world, goroutines in
 //! system calls by `registers::show_all`, and plain threads, and functions of `gs_blocking`, by
 //! `os::halt`. The search takes no lock that a halted thread may hold, and no memory from a heap.
+//!
+//! A thread that blocks the signal may need what a halted thread has. So a search waits only shortly
+//! for threads that don't react. Then all threads go on, and the next search waits longer. `os::halt`
+//! has the reasons.
 
 mod blocks;
 mod marks;
@@ -43,6 +47,7 @@ use crate::arch;
 use crate::backtrace::symbols::Symbols;
 use crate::backtrace::unwind::{self, Frame, MOST_FRAMES, Registers};
 use crate::os::mapped::Mapped;
+use crate::os::thread::NoCancel;
 use crate::os::{file, heap, log, process, time};
 use crate::sched::lifecycle::stopping;
 use crate::sched::run::requests;
@@ -55,7 +60,7 @@ use core::cmp;
 use core::ffi::CStr;
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicBool, Ordering};
-use search::Caller;
+use search::{Caller, Failure};
 
 /// A leaked goroutine.
 #[derive(Clone, Copy)]
@@ -72,6 +77,13 @@ struct Leak {
     frames: (usize, usize),
     name: (usize, usize),
 }
+
+/// For how long threads may not react, in all searches of a call and the pauses between them, in ns.
+const PATIENCE: i64 = 2_000_000_000;
+/// For how long threads may not react in the first search, in ns; twice as long in each further one.
+const LEAST_PATIENCE: i64 = 20_000_000;
+/// The pause after a search that has found a lock taken, in ns.
+const LOCKED_PAUSE: i64 = 1_000_000;
 
 /// Copies of leaked goroutines.
 struct Leaks {
@@ -133,26 +145,61 @@ pub fn report() {
 }
 
 impl Leaks {
-    /// Finds and copies the leaked goroutines, with the world stopped.
+    /// Finds and copies the leaked goroutines.
+    ///
+    /// A thread that doesn't react may wait for another that stands still. So the world goes on
+    /// between two searches, for as long as it has stood still in the first.
     #[inline(never)]
     fn find() -> Result<Leaks, i32> {
+        // open(2) and read(2) are cancellation points, and a thread that pthread_cancel(3) ended here
+        // would leave all others standing.
+        let _no_cancel = NoCancel::new();
         let registers = arch::kept_registers();
         let caller = Caller { sp: core::hint::black_box(&registers).as_ptr() as usize, registers };
+        let mut patience = LEAST_PATIENCE;
+        let mut left = PATIENCE;
+        let found = loop {
+            let pause = match Leaks::find_once(&caller, patience) {
+                Ok(leaks) => break Ok(leaks),
+                Err(Failure::Error(e)) => break Err(e),
+                Err(Failure::Locked) => LOCKED_PAUSE,
+                Err(Failure::Late) => {
+                    patience *= 2;
+                    patience / 2
+                }
+            };
+            // A search that fails takes about as long as the pause after it. What the search waits for
+            // another stopper of the world doesn't count.
+            left -= 2 * pause;
+            if left < 0 {
+                break Err(-libc::EBUSY);
+            }
+            // In a system call, so that others get the P.
+            call::enter();
+            time::sleep(pause);
+            call::exit();
+        };
+        core::hint::black_box(&caller);
+        found
+    }
+
+    /// One search, with the world stopped.
+    #[inline(never)]
+    fn find_once(caller: &Caller, patience: i64) -> Result<Leaks, Failure> {
         let mut leaks = Leaks { all: Mapped::new(), frames: Mapped::new(), text: Mapped::new() };
         let Some(rt) = Visit::begin() else { return Ok(leaks) };
         match stopping::stop() {
             0 => {}
-            e => return Err(e),
+            e => return Err(Failure::Error(e)),
         }
-        let found = search::leaked(&rt, &caller);
+        let found = search::leaked(&rt, caller, patience);
         let copied = found.map(|found| {
             // SAFETY: addresses of descriptors.
             found.iter().all(|&g| leaks.add(unsafe { GRef::at(g) }))
         });
         stopping::start();
-        core::hint::black_box(&caller);
         if !copied? {
-            return Err(-libc::ENOMEM);
+            return Err(Failure::Error(-libc::ENOMEM));
         }
         leaks.all.sort_unstable_by_key(|leak| leak.id);
         Ok(leaks)

@@ -6,7 +6,7 @@ use crate::arch;
 use crate::os::halt::Halted;
 use crate::os::mapped::Mapped;
 use crate::os::maps::{self, Kind, Mapping, Pages};
-use crate::os::{thread, time};
+use crate::os::thread;
 use crate::sched::ext::hooks;
 use crate::sched::run::park::FOREVER;
 use crate::sched::take::registers;
@@ -36,61 +36,74 @@ const OWN_FRAMES: usize = 128 << 10;
 /// bits.
 const CHANNEL: usize = 16;
 
-/// How often the search begins anew because a thread was halted in the middle of a call of this
-/// library, and the pause in between, in ns.
-const TRIES: u32 = 1000;
-const PAUSE: i64 = 1_000_000;
-
-/// Lists the leaked goroutines by their descriptors' addresses. The world must be stopped. Fails
-/// with a negative errno value. `-EBUSY`: a thread can't be halted. Not inlined: its frame has
-/// addresses of objects, and must be below `Caller::sp`.
-#[inline(never)]
-pub fn leaked(rt: &Runtime, caller: &Caller) -> Result<Mapped<usize>, i32> {
-    registers::show_all(rt);
-    for _ in 0..TRIES {
-        let (halted, is_sure) = halt(rt)?;
-        if is_sure
-            && rt.may_visit()
-            && thread::each_own(|_, _| ()).is_some()
-            && registers::all_show(rt)
-        {
-            return Search::new(rt)?.run(caller, &halted);
-        }
-        drop(halted);
-        time::sleep(PAUSE);
-        registers::show_all(rt);
-    }
-    Err(-libc::EBUSY)
+/// Why a search has not come to an end.
+pub enum Failure {
+    /// For good: a negative errno value.
+    Error(i32),
+    /// A halted thread may hold a lock that the search needs. It most likely won't another time.
+    Locked,
+    /// A thread has not reacted in time. It may wait for another that stands still, so all must go
+    /// on before the next search, which should be more patient.
+    Late,
 }
 
-/// Halts plain threads, and functions of `gs_blocking`. False: perhaps not all of them.
-fn halt(rt: &Runtime) -> Result<(Halted, bool), i32> {
+impl From<i32> for Failure {
+    fn from(e: i32) -> Failure {
+        Failure::Error(e)
+    }
+}
+
+/// Lists the leaked goroutines by their descriptors' addresses. The world must be stopped. Waits
+/// `patience` ns at most for threads that don't react. Not inlined: its frame has addresses of
+/// objects, and must be below `Caller::sp`.
+#[inline(never)]
+pub fn leaked(rt: &Runtime, caller: &Caller, patience: i64) -> Result<Mapped<usize>, Failure> {
+    registers::show_all(rt, patience);
+    // Copied while no thread is halted: a halted thread may hold the lock of the list.
+    let mut ms = Mapped::new();
+    let mut has_room = true;
+    rt.for_each_m(|m| has_room &= ms.push(m));
+    if !has_room {
+        return Err(Failure::Error(-libc::ENOMEM));
+    }
+    let halted = halt(rt, &ms, patience)?;
+    if !ms.iter().all(|&m| registers::shows(m)) {
+        return Err(Failure::Late);
+    }
+    Search::new(rt, &ms)?.run(caller, &halted)
+}
+
+/// Halts plain threads, and functions of `gs_blocking`. `ms`: all M's.
+fn halt(rt: &Runtime, ms: &[MRef], patience: i64) -> Result<Halted, Failure> {
     let me = m::current();
-    let mut is_sure = true;
-    let halted = Halted::begin(rt.preempt_signal, &mut |id| {
-        // A thread that is halted may hold the locks, so this thread must not wait for them: it
-        // gives up, and the threads go on.
+    // A thread that is halted may hold the locks, so this thread must not wait for them: it gives
+    // up, and the threads go on. An M that has come since `ms` was made counts as a lock.
+    let mut is_locked = false;
+    let halted = Halted::begin(rt.preempt_signal, patience, &mut |id| {
         let mut is_exempt = false;
-        let mut blocks = false;
-        if thread::each_own(|own, _| is_exempt |= own == id).is_none() || !rt.may_visit() {
-            is_sure = false;
-        }
-        if !is_sure {
+        is_locked |= thread::each_own(|own, _| is_exempt |= own == id).is_none();
+        if is_locked {
             return true;
         }
-        rt.for_each_m(|m| {
-            if m.tid.load(Ordering::Relaxed) == id {
-                blocks |= Some(m) != me && !m.blocking.seen().is_null();
-                is_exempt |= m.first_frame.seen() != 0;
-            }
-        });
+        let mut blocks = false;
+        for &m in ms.iter().filter(|m| m.tid.load(Ordering::Relaxed) == id) {
+            blocks |= Some(m) != me && !m.blocking.seen().is_null();
+            is_exempt |= m.first_frame.seen() != 0;
+        }
         is_exempt && !blocks
-    })?;
-    Ok((halted, is_sure))
+    });
+    match halted {
+        _ if is_locked || rt.try_count_ms() != Some(ms.len()) => Err(Failure::Locked),
+        Ok(halted) => Ok(halted),
+        Err(e) if e == -libc::EAGAIN => Err(Failure::Late),
+        Err(e) => Err(Failure::Error(e)),
+    }
 }
 
 struct Search<'a> {
     rt: &'a Runtime,
+    /// All M's.
+    ms: &'a [MRef],
     marks: Marks,
     maps: Mapped<Mapping>,
     /// Memory that is not looked at, or not as a whole.
@@ -108,12 +121,13 @@ struct Search<'a> {
 const ROOM: usize = 32 << 10;
 
 impl<'a> Search<'a> {
-    fn new(rt: &'a Runtime) -> Result<Search<'a>, i32> {
+    fn new(rt: &'a Runtime, ms: &'a [MRef]) -> Result<Search<'a>, i32> {
         // SAFETY: words may be zero.
         let room = unsafe { Mapped::zeroed(ROOM) };
         let (Some(room), Some(marks)) = (room, Marks::new()) else { return Err(-libc::ENOMEM) };
         Ok(Search {
             rt,
+            ms,
             marks,
             maps: Mapped::new(),
             cuts: Mapped::new(),
@@ -125,10 +139,10 @@ impl<'a> Search<'a> {
         })
     }
 
-    fn run(mut self, caller: &Caller, halted: &Halted) -> Result<Mapped<usize>, i32> {
-        self.add_goroutines(caller);
+    fn run(mut self, caller: &Caller, halted: &Halted) -> Result<Mapped<usize>, Failure> {
+        self.add_goroutines(caller).ok_or(Failure::Locked)?;
         if !self.marks.sort_goroutines() {
-            return Err(-libc::ENOMEM);
+            return Err(Failure::Error(-libc::ENOMEM));
         }
         maps::list(&mut self.maps)?;
         self.add_stacks();
@@ -140,12 +154,12 @@ impl<'a> Search<'a> {
         }
         self.add_words(caller, halted);
         if !self.marks.prepare() || !self.has_room {
-            return Err(-libc::ENOMEM);
+            return Err(Failure::Error(-libc::ENOMEM));
         }
         if self.marks.gos.iter().any(|go| !go.is_live) {
-            self.add_cuts(caller);
+            self.add_cuts(caller).ok_or(Failure::Locked)?;
             if !self.has_room {
-                return Err(-libc::ENOMEM);
+                return Err(Failure::Error(-libc::ENOMEM));
             }
             self.look_at_roots()?;
             self.look_at_stacks()?;
@@ -153,16 +167,17 @@ impl<'a> Search<'a> {
         let mut found = Mapped::new();
         for go in self.marks.gos.iter().filter(|go| !go.is_live) {
             if !found.push(go.g) {
-                return Err(-libc::ENOMEM);
+                return Err(Failure::Error(-libc::ENOMEM));
             }
         }
         Ok(found)
     }
 
     /// Adds all goroutines. Those that wait for an object without a deadline are not live yet.
-    fn add_goroutines(&mut self, caller: &Caller) {
+    /// `None`: a lock is taken.
+    fn add_goroutines(&mut self, caller: &Caller) -> Option<()> {
         let (rt, me) = (self.rt, m::current_g());
-        rt.for_each_g(|g| {
+        rt.try_for_each_g(|g| {
             // SAFETY: `g` is a descriptor.
             let g = unsafe { GRef::from_ptr(g) };
             let is_me = Some(g) == me;
@@ -171,7 +186,7 @@ impl<'a> Search<'a> {
                 true => (0, 0),
                 false => g.stack.get().map_or((0, 0), |s| s.bounds()),
             };
-            let sp = match on_thread(rt, g) {
+            let sp = match on_thread(self.ms, g) {
                 _ if len == 0 => 0,
                 // In `gs_blocking` the caller is on its thread's own stack.
                 _ if is_me && (lo..lo + len).contains(&caller.sp) => caller.sp,
@@ -186,14 +201,14 @@ impl<'a> Search<'a> {
             if is_live {
                 self.add_word(g.data.load(Ordering::Relaxed) as usize);
             }
-        });
-        for node in &rt.nodes {
-            node.newborns.for_each(|n| {
+        })?;
+        rt.nodes.iter().try_for_each(|node| {
+            node.newborns.try_for_each(|n| {
                 if n.f.seen().is_some() {
                     self.add_word(n.arg.seen() as usize);
                 }
-            });
-        }
+            })
+        })
     }
 
     fn add_word(&mut self, word: usize) {
@@ -279,12 +294,8 @@ impl<'a> Search<'a> {
     /// Adds the registers of all threads.
     fn add_words(&mut self, caller: &Caller, halted: &Halted) {
         caller.registers.into_iter().for_each(|word| self.add_word(word));
-        let rt = self.rt;
-        rt.for_each_m(|m| {
-            if let Some(context) = registers::shown(m) {
-                self.add_context(context);
-            }
-        });
+        let contexts = self.ms.iter().filter_map(|&m| registers::shown(m));
+        contexts.for_each(|context| self.add_context(context));
         halted.contexts().for_each(|context| self.add_context(context));
     }
 
@@ -296,15 +307,16 @@ impl<'a> Search<'a> {
     }
 
     /// Cuts the memory of the scheduler and of the search. The library's heap stays, because it has
-    /// the elements that are in channels, the arguments of timers and the values of keys.
-    fn add_cuts(&mut self, caller: &Caller) {
+    /// the elements that are in channels, the arguments of timers and the values of keys. `None`: a
+    /// lock is taken.
+    fn add_cuts(&mut self, caller: &Caller) -> Option<()> {
         let rt = self.rt;
         for node in &rt.nodes {
-            node.gs.each_memory(|at, len| self.cut(at..at + len));
-            node.gs_with_stack.each_memory(|at, len| self.cut(at..at + len));
-            node.newborns.each_memory(|at, len| self.cut(at..at + len));
+            node.gs.try_each_memory(|at, len| self.cut(at..at + len))?;
+            node.gs_with_stack.try_each_memory(|at, len| self.cut(at..at + len))?;
+            node.newborns.try_each_memory(|at, len| self.cut(at..at + len))?;
             // Stacks in use are looked at from their stack pointers on.
-            node.stacks.each_slab(|at, len| self.cut(at..at + len));
+            node.stacks.try_each_slab(|at, len| self.cut(at..at + len))?;
         }
         for p in rt.all_made_ps() {
             let at = p.as_ptr() as usize;
@@ -338,6 +350,7 @@ impl<'a> Search<'a> {
             }
         }
         self.cuts.truncate(kept);
+        Some(())
     }
 
     fn cut(&mut self, range: Range<usize>) {
@@ -347,28 +360,25 @@ impl<'a> Search<'a> {
     }
 
     fn cut_stacks_of_threads(&mut self) {
-        let rt = self.rt;
+        let ms = self.ms;
+        // If the lock is taken, more stays, which can only hide a leak.
         let _ = thread::each_own(|id, frame| {
-            let mut blocks = false;
-            rt.for_each_m(|m| {
-                let is_it = m.tid.load(Ordering::Relaxed) == id;
-                blocks |= is_it && !m.blocking.seen().is_null();
-            });
-            if !blocks {
+            let is_it = |m: &MRef| m.tid.load(Ordering::Relaxed) == id;
+            if !ms.iter().any(|m| is_it(m) && !m.blocking.seen().is_null()) {
                 self.cut_below(frame);
             }
         });
-        rt.for_each_m(|m| {
+        for m in ms {
             let frame = m.first_frame.seen();
             if frame == 0 || !m.blocking.seen().is_null() {
-                return;
+                continue;
             }
             // SAFETY: null, or the record of an attached thread, which stays while the M has it.
             match unsafe { m.attachment.seen().as_ref() } {
                 Some(attached) => self.cut(attached.stack..attached.stack + G0_STACK),
                 None => self.cut_below(frame),
             }
-        });
+        }
     }
 
     /// Cuts the part of a thread's stack that is below a frame.
@@ -437,17 +447,9 @@ fn each_outside(cuts: &[(usize, usize)], range: Range<usize>, f: &mut dyn FnMut(
 }
 
 /// The M on which the goroutine is.
-fn on_thread(rt: &Runtime, g: GRef) -> Option<MRef> {
-    if g.status() == Status::Waiting {
-        return None;
-    }
-    let mut found = None;
-    rt.for_each_m(|m| {
-        if m.curg.seen() == g.as_ptr().cast_const() {
-            found = Some(m);
-        }
-    });
-    found
+fn on_thread(ms: &[MRef], g: GRef) -> Option<MRef> {
+    let is_its = |m: &&MRef| m.curg.seen() == g.as_ptr().cast_const();
+    if g.status() == Status::Waiting { None } else { ms.iter().rfind(is_its).copied() }
 }
 
 /// The lowest address in use on the stack of a goroutine on a thread; 0: not known.
