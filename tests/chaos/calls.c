@@ -528,9 +528,8 @@ static void op_dump(struct actor *a)
         MUST_BE(gs_dump_pprof(null), 0);
     }
     MUST_BE(gs_stats_write(null), 0);
-    if (one_in(a, 60)) {
-        /* Others may report at the same time, or block the signal that halts threads: then all threads stand still for
-           seconds, and nothing else is done. */
+    if (one_in(a, 4)) {
+        /* A round without the preemption signal; or a thread gets no CPU for too long. */
         int leaked = gs_leaks(null);
         MUST(leaked >= 0 || leaked == -EBUSY);
     }

@@ -104,6 +104,7 @@ void sched_begin(void), sync_begin(void), chan_begin(void), time_begin(void), ca
 void sched_end(void), sync_end(void), chan_end(void), time_end(void), calls_end(void), files_end(void);
 void host_start(void), host_stop(void); /* around all rounds */
 void take_signals(void);                /* on a new thread of the host */
+void leave_signals_to_others(void);     /* on a thread that serves the test */
 
 /* ---- Random numbers ---- */
 

@@ -222,6 +222,7 @@ static void *watch(void *arg)
     long last = -1;
     int64_t moved = clock_now();
     (void)arg;
+    leave_signals_to_others();
     for (;;) {
         int64_t now, since = atomic_load(&ending_since);
         usleep(500000);
@@ -572,7 +573,6 @@ int main(int argc, char **argv)
     struct rlimit none = {0, 0};
     struct sigaction crash = {.sa_handler = on_crash, .sa_flags = SA_NODEFER | SA_ONSTACK};
     static struct actor dice; /* no actor: the rounds' random numbers */
-    sigset_t all, before;
     pthread_t t;
     int64_t length;
     program = argv[0];
@@ -595,10 +595,7 @@ int main(int argc, char **argv)
     sigaction(SIGBUS, &crash, NULL);
     sigaction(SIGILL, &crash, NULL);
     sigaction(SIGABRT, &crash, NULL);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     pthread_create(&t, NULL, watch, NULL);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     dice.rng = seed;
     is_traced = begin_trace();
     host_start();
