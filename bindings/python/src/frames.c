@@ -86,9 +86,7 @@ static int line_of(PyCodeObject *code, PyCodeObject *copy, int lasti, struct roo
             read(lines->ob_sval, (char *)CPYTHON_LINES(copy) + head, (size_t)Py_SIZE(lines)) < 0)
             return copy->co_firstlineno;
         CPYTHON_LINES(copy) = (PyObject *)lines;
-#if PY_VERSION_HEX >= 0x030C0000
-        copy->_co_monitoring = NULL;
-#endif
+        CPYTHON_UNMONITOR(copy);
         line = PyCode_Addr2Line(copy, lasti);
     }
     return line < 0 ? 0 : line;

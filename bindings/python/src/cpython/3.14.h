@@ -16,6 +16,7 @@ static inline int cpython_is_attached(PyThreadState *ts)
 
 #define CPYTHON_LINES(code) ((code)->co_linetable)
 #define CPYTHON_NAME(code) ((code)->co_qualname)
+#define CPYTHON_UNMONITOR(code) ((code)->_co_monitoring = NULL)
 
 static inline int cpython_first_frame(PyThreadState *ts, const void **frame, cpython_reader *read)
 {

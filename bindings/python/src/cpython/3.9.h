@@ -16,6 +16,7 @@ static inline int cpython_is_attached(PyThreadState *ts) { return _PyThreadState
 #endif
 #define CPYTHON_LINES(code) ((code)->CPYTHON_LINES_OF)
 #define CPYTHON_NAME(code) ((code)->co_name)
+#define CPYTHON_UNMONITOR(code) ((void)(code))
 
 static inline int cpython_first_frame(PyThreadState *ts, const void **frame, cpython_reader *read)
 {

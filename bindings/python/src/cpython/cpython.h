@@ -14,6 +14,7 @@
    cpython_first_frame        reads the address of the innermost frame of a state, NULL if it has none
    cpython_read_frame         reads a frame: see place.h
    CPYTHON_LINES, CPYTHON_NAME  the fields of a code object with its table of lines, and its name for people
+   CPYTHON_UNMONITOR          makes a copy of a code object forget the instructions that monitoring has replaced
    cpython_is_clean           whether nothing of a goroutine is left in a state: the interpreter counts the levels of
                               recursion of a state, and is back at the first
 
