@@ -606,7 +606,10 @@ pub(super) unsafe fn forget_procs() {
 impl Held<'_> {
     #[inline(always)]
     fn make_room(&mut self) {
-        if self.batch.as_ref().is_some_and(|batch| batch.has_room(OPERATION)) {
+        if let Some(batch) = &self.batch
+            && batch.has_room(OPERATION)
+        {
+            batch.load_ahead();
             return;
         }
         self.new_batch();
