@@ -639,6 +639,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(gosched_tsan, ignore = "instrumented code takes more")]
     fn a_walk_needs_little_stack() {
         const ROOM: usize = 64 << 10;
         const MARK: u8 = 0xa5;

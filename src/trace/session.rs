@@ -599,7 +599,8 @@ impl Session {
         out
     }
 
-    /// Keeps a generation that has ended for the flight recorder, and drops those that are too old.
+    /// Keeps a generation that has ended for the flight recorder, and drops older ones that aren't
+    /// needed: a file has one generation at least, however long it takes to write a generation.
     fn keep(&mut self, ended: Generation) {
         let Some(flight) = &mut self.flight else { return ended.free() };
         flight.kept.push_back(ended);
@@ -609,7 +610,7 @@ impl Session {
             // The oldest generation is needed as long as the second began less than `ns` ago.
             let second = flight.kept.get(1).map_or(self.present.began, |second| second.began);
             let is_old = now - second.monotonic >= flight.ns;
-            if flight.kept.is_empty() || !is_old && bytes <= MOST_KEPT {
+            if flight.kept.len() <= 1 || !is_old && bytes <= MOST_KEPT {
                 return;
             }
             flight.kept.pop_front().into_iter().for_each(Generation::free);

@@ -123,6 +123,18 @@ GO_TEST(a_trace_and_the_flight_recorder_go_together)
     close(flight);
 }
 
+/* However short the time: a file without a generation is no trace. */
+GO_TEST(the_flight_recorder_keeps_a_generation_at_least)
+{
+    int flight = new_file();
+    CHECK_EQ(gs_flight_start(1), 0);
+    spawn_some(100);
+    CHECK_EQ(gs_flight_write(flight), 0);
+    CHECK_EQ(gs_flight_stop(), 0);
+    check_file(flight);
+    close(flight);
+}
+
 GO_TEST(who_has_stopped_the_world_starts_no_trace)
 {
     CHECK_EQ(gs_stop_the_world(), 0);

@@ -300,6 +300,7 @@ mod tests {
 
     /// In a child process, because a heap can be walked over only while no other thread uses it.
     #[test]
+    #[cfg_attr(gosched_tsan, ignore = "the sanitizer has a heap of its own")]
     fn blocks_of_malloc_are_found_on_each_kind_of_heap() {
         // SAFETY: the C library's heap and streams may be used after a fork. The child ends here.
         let child = unsafe { libc::fork() };
