@@ -654,8 +654,12 @@ def load_gosched():
         elif verb in ("frame", "f") and re.fullmatch(r"\d+", rest.strip()):
             select(g, segments, int(rest), verb)
             within(segments, levels[g.at], "frame")
+        elif verb in ("frame", "f") and rest.strip():
+            # frame would print gdb's number of the frame itself.
+            levels[g.at] = within(segments, levels.get(g.at, 0), "select-frame " + rest)
+            within(segments, levels[g.at], "frame")
         else:
-            within(segments, levels.get(g.at, 0), command)
+            levels[g.at] = within(segments, levels.get(g.at, 0), command)
 
     def select(g, segments, level, verb):
         """Selects a frame by its number in the goroutine."""
@@ -673,7 +677,7 @@ def load_gosched():
         levels[g.at] = min(max(level, 0), total - 1)
 
     def within(segments, level, command):
-        """Runs a command in the goroutine's frame of this number."""
+        """Runs a command in the goroutine's frame of this number. Returns the number of the frame that is selected then."""
         before = 0
         for segment in segments:
             with segment as base:
@@ -681,7 +685,8 @@ def load_gosched():
                 if frame is not None:
                     frame.select()
                     write(gdb.execute(command, to_string=True), before - base)
-                    return
+                    selected = gdb.selected_frame().level()
+                    return selected - base + before if segment.frame(selected) is not None and selected >= base else level
                 before += segment.count(base)
         raise Lost("The goroutine has no frame %d now." % level)
 
