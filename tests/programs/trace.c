@@ -287,6 +287,9 @@ CHILD(a_deadlock_with_a_flight_recorder)
 
 TEST(a_failure_writes_the_flight_recorder)
 {
+#ifdef __SANITIZE_THREAD__
+    fputs("skip a_failure_writes_the_flight_recorder: the sanitizer's own thread might end the deadlock\n", stderr);
+#else
     static struct outcome out;
     char path[] = "/tmp/gosched-flight-XXXXXX";
     int fd = mkstemp(path);
@@ -297,4 +300,5 @@ TEST(a_failure_writes_the_flight_recorder)
     check_file(fd);
     CHECK_EQ(unlink(path), 0);
     close(fd);
+#endif
 }
