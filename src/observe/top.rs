@@ -8,11 +8,11 @@ use super::observer::Observer;
 use super::snapshot;
 use crate::os::file::{self, Buffer, Polled};
 use crate::os::socket::{self, SocketAddress};
-use crate::os::{heap, log, process, thread, time};
+use crate::os::{futex, heap, log, process, thread, time};
 use crate::sched::types::runtime::{Runtime, rt};
 use core::ffi::{CStr, c_void};
 use core::ptr;
-use core::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering};
 use std::ffi::{CString, OsString};
 use std::os::unix::ffi::OsStringExt;
 
@@ -25,6 +25,8 @@ const VIEWERS: usize = 16;
 static SERVER: Observer = Observer::new();
 /// The name of the socket: a C string that is never freed, or null.
 static NAME: AtomicPtr<i8> = AtomicPtr::new(ptr::null_mut());
+/// A futex word: whether the thread has tried to listen.
+static HAS_TRIED: AtomicU32 = AtomicU32::new(0);
 /// The process that has made a file for the socket; 0: none has.
 static OWNER: AtomicI32 = AtomicI32::new(0);
 
@@ -38,7 +40,8 @@ fn name_of(setting: Vec<u8>) -> Option<CString> {
     }
 }
 
-/// Starts the thread, if the environment asks for it.
+/// Starts the thread, if the environment asks for it. It listens when this returns, so that a viewer
+/// which knows that the program has begun finds the socket.
 pub fn start(_: &Runtime) {
     let setting = std::env::var_os(VARIABLE).map(OsString::into_vec);
     let Some(name) = setting.and_then(name_of) else { return };
@@ -51,9 +54,20 @@ pub fn start(_: &Runtime) {
     if before.is_null() || unsafe { CStr::from_ptr(before) } != &*name {
         NAME.store(name.into_raw(), Ordering::Relaxed);
     }
+    HAS_TRIED.store(0, Ordering::Relaxed);
     if let Err(e) = SERVER.start(main) {
-        log::say(format_args!("gosched: no thread for {VARIABLE} (errno {})", -e));
+        return log::say(format_args!("gosched: no thread for {VARIABLE} (errno {})", -e));
     }
+    while HAS_TRIED.load(Ordering::Relaxed) == 0 {
+        futex::wait(&HAS_TRIED, 0, -1);
+    }
+}
+
+/// Lets [`start`] return. Before the thread says anything: the host's function for messages may wait
+/// for the runtime, whose start waits for this.
+fn has_tried() {
+    HAS_TRIED.store(1, Ordering::Relaxed);
+    futex::wake(&HAS_TRIED, i32::MAX);
 }
 
 /// Ends the thread: see [`Observer::end`].
@@ -82,10 +96,13 @@ extern "C" fn remove_file() {
 extern "C" fn main(_: *mut c_void) -> *mut c_void {
     thread::set_up_current(c"gosched-top");
     // Standard error is for messages below.
-    if !file::use_own_table_with([2, SERVER.to_poll()]) {
+    let has_table = file::use_own_table_with([2, SERVER.to_poll()]);
+    let listener = if has_table { listen() } else { Err(-libc::EMFILE) };
+    has_tried();
+    if !has_table {
         log::say(format_args!("gosched: {VARIABLE}: the system gives no table of files"));
     } else {
-        match listen() {
+        match listener {
             Ok(listener) => {
                 file::close(2);
                 serve(rt(), listener);
