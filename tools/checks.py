@@ -246,6 +246,12 @@ def must(command: Sequence[object], **options: Any) -> Done:
     return done
 
 
+def example(name: str) -> Path:
+    """A program of examples-c, which is built if need be."""
+    must(["make", "--no-print-directory", "-C", ROOT, f"target/examples/{name}"])
+    return ROOT / "target" / "examples" / name
+
+
 # ---- Building ----
 
 
