@@ -2329,10 +2329,11 @@ int gs_stats_write(int fd);
  * which a thread of the library writes. There need be no runtime yet: a trace lasts over
  * gs_shutdown and gs_init. The world is stopped for a moment.
  *
- * 0; -EBUSY: a trace is being written already; -EBADF; -EAGAIN, -ENOMEM: the system gives no
- * thread; -EDEADLK: the caller has stopped the world. Goroutines and plain threads; may switch
- * goroutines. Go's trace.Start.
- * Not async-signal-safe.
+ * 0; -EBUSY: a trace is being written already, whatever fd is; -EBADF; -EAGAIN, -ENOMEM: the system
+ * gives no thread; -EDEADLK: the caller has stopped the world. Call it with -1 before you empty a
+ * file for a trace: if a trace goes on, it may be in that file. Goroutines and plain threads; may
+ * switch goroutines. Go's trace.Start.
+ * May switch; not async-signal-safe.
  */
 int gs_trace_start(int fd);
 

@@ -394,6 +394,7 @@ fn text_of(err: i32) -> &'static CStr {
         libc::EISDIR => c"It is a directory: name a file.",
         libc::EACCES => c"Not permitted: see who may use the file, or choose a port above 1023.",
         libc::ENOSPC => c"No space is left: free some.",
+        libc::ENOBUFS => c"The reader of the trace was too slow: write it to a file, or trace for a shorter time.",
         libc::ENAMETOOLONG => c"The name is too long: a Unix socket's path has at most 107 bytes, a file's name 255.",
         libc::EADDRNOTAVAIL => c"No interface of this machine has this address: choose one that ip(8) lists.",
         libc::ENETUNREACH | libc::EHOSTUNREACH => c"There is no route to this host: check that the network is up and the address is right.",

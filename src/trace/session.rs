@@ -11,7 +11,7 @@ use crate::backtrace::unwind;
 use crate::os::locked::Locked;
 use crate::os::spin::LongLock;
 use crate::os::thread::{self, Thread};
-use crate::os::{file, futex, time};
+use crate::os::{self, file, futex, time};
 use crate::stack::on_large;
 use core::ffi::{CStr, c_char, c_void};
 use core::ptr;
@@ -79,6 +79,9 @@ enum Request {
     StopTrace,
     Flight(i64),
     StopFlight,
+    /// Into [`COPY`].
+    CopyFlight,
+    /// To a file, by the tracer's thread: the thread that asks may hold any lock.
     WriteFlight(i32),
 }
 
@@ -95,9 +98,15 @@ static IS_THERE: AtomicBool = AtomicBool::new(false);
 /// The tracer's thread, for the join.
 static THREAD: Locked<Option<Thread>> = Locked::new(None);
 
-/// Begins to write a trace to the file. `-EBUSY`: a trace is being written, or another thread asks;
-/// `-EBADF`: no such file; `-EAGAIN`: the system gives no thread.
+/// Whether a trace is being written.
+static WRITES: AtomicBool = AtomicBool::new(false);
+
+/// Begins to write a trace to the file. `-EBUSY`: a trace is being written, whatever `fd` is, or
+/// another thread asks; `-EBADF`: no such file; `-EAGAIN`: the system gives no thread.
 pub fn trace_start(fd: i32) -> i32 {
+    if WRITES.load(Ordering::Relaxed) {
+        return -libc::EBUSY;
+    }
     if !file::is_open(fd) {
         return -libc::EBADF;
     }
@@ -129,13 +138,28 @@ pub fn flight_stop() -> i32 {
     ask(Request::StopFlight, false)
 }
 
-/// Writes the events that are kept to the file. `-EINVAL`: none are kept; `-EBUSY`: another thread
-/// asks; or the error of write(2).
+/// The answer to [`Request::CopyFlight`].
+static COPY: Locked<Vec<Vec<u8>>> = Locked::new(Vec::new());
+
+/// Writes the events that are kept to the file: a copy of them, so that the tracer goes on however
+/// long the file takes. `-EINVAL`: none are kept; `-EBUSY`: another thread asks; or the error of
+/// write(2).
 pub fn flight_write(fd: i32) -> i32 {
     if !file::is_open(fd) {
         return -libc::EBADF;
     }
-    ask(Request::WriteFlight(fd), false)
+    if !ASKING.try_lock() {
+        return -libc::EBUSY;
+    }
+    let e = ask_locked(Request::CopyFlight, false);
+    let copy = COPY.with(core::mem::take);
+    // SAFETY: `try_lock` has locked it.
+    unsafe { ASKING.unlock() };
+    if e != 0 {
+        return e;
+    }
+    let write = |part: Vec<u8>| Some(file::write_whole(fd, &part)).filter(|&e| e != 0);
+    copy.into_iter().find_map(write).unwrap_or(0)
 }
 
 /// The file of [`flight_write_at_end`], or null.
@@ -161,10 +185,17 @@ pub fn flight_write_at_end() {
     // SAFETY: `flight_file` has leaked the path.
     let path = unsafe { CStr::from_ptr(path) };
     let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC | libc::O_CLOEXEC;
-    let fd = file::open(path, flags, 0o666);
-    if fd >= 0 {
+    let e = match file::open(path, flags, 0o666) {
         // The lock stays held: the answer may come later.
-        ask_until(Request::WriteFlight(fd), time::now() + AT_END_WITHIN);
+        fd if fd >= 0 => ask_until(Request::WriteFlight(fd), time::now() + AT_END_WITHIN),
+        e => e,
+    };
+    if e != 0 {
+        for part in
+            [&b"gosched: the latest events could not be written to "[..], path.to_bytes(), b"\n"]
+        {
+            os::write_all(libc::STDERR_FILENO, part);
+        }
     }
 }
 
@@ -257,9 +288,12 @@ pub unsafe fn forked() {
         REQUEST.reset();
         THREAD.reset();
         THREAD.with(|place| *place = None);
+        COPY.reset();
+        COPY.with(|place| core::mem::forget(core::mem::take(place)));
     }
     PENDING.store(0, Ordering::Relaxed);
     IS_THERE.store(false, Ordering::Relaxed);
+    WRITES.store(false, Ordering::Relaxed);
     LOST.store(false, Ordering::Relaxed);
 }
 
@@ -337,8 +371,9 @@ struct Generation {
     batches: Vec<Box<Batch>>,
     /// Bytes of data so far.
     bytes: usize,
-    /// The stacks of a generation that has ended.
+    /// The stacks and strings of a generation that has ended, which later generations' use would hide.
     stacks: Vec<u32>,
+    strings: Vec<u32>,
 }
 
 struct Flight {
@@ -474,6 +509,7 @@ impl Session {
             Request::Trace(fd, until) => {
                 self.begin_whole_generation();
                 self.trace = Some(Sink::new(fd, until));
+                WRITES.store(true, Ordering::Relaxed);
                 0
             }
             Request::StopTrace => self.stop_trace(),
@@ -490,7 +526,18 @@ impl Session {
                     0
                 }
             },
-            Request::WriteFlight(fd) => self.write_flight(fd),
+            Request::CopyFlight => {
+                let mut copy = Vec::new();
+                let e = self.each_part_of_flight(&mut |part| {
+                    copy.push(part);
+                    0
+                });
+                COPY.with(|place| *place = copy);
+                e
+            }
+            Request::WriteFlight(fd) => {
+                self.each_part_of_flight(&mut |part| file::write_whole(fd, &part))
+            }
         }
     }
 
@@ -569,6 +616,7 @@ impl Session {
             batch::filled(batch);
         });
         self.present.stacks = stacks::used_in(self.present.number);
+        self.present.strings = strings::used_in(self.present.number);
         if self.trace.as_ref().is_some_and(|sink| sink.error == 0) {
             let end = self.encoded_end(None);
             if let Some(sink) = &mut self.trace {
@@ -592,15 +640,16 @@ impl Session {
         }
         push_batch_header(&mut out, generation.number, NO_THREAD, began.ticks, sync.len());
         out.extend_from_slice(&sync);
-        let (number, ticks, stacks) = (generation.number, began.ticks, &generation.stacks);
+        let (number, ticks) = (generation.number, began.ticks);
+        let (stacks, strings) = (&generation.stacks, &generation.strings);
         // Names are read by recursion, which may need more than the thread's own stack.
-        on_large(|| tables.encode(number, ticks, stacks, &mut out));
+        on_large(|| tables.encode((number, ticks), stacks, strings, &mut out));
         out.push(event::END_OF_GENERATION);
         out
     }
 
-    /// Keeps a generation that has ended for the flight recorder, and drops older ones that aren't
-    /// needed: a file has one generation at least, however long it takes to write a generation.
+    /// Keeps a generation that has ended for the flight recorder, and drops older generations that
+    /// aren't needed. A file has a generation at least, however long it takes to write one.
     fn keep(&mut self, ended: Generation) {
         let Some(flight) = &mut self.flight else { return ended.free() };
         flight.kept.push_back(ended);
@@ -639,28 +688,29 @@ impl Session {
         }
         self.end_generation();
         let Some(mut sink) = self.trace.take() else { return -libc::EINVAL };
+        WRITES.store(false, Ordering::Relaxed);
         while sink.error == 0 && !sink.waiting.is_empty() {
             sink.write();
         }
         sink.error
     }
 
-    fn write_flight(&mut self, fd: i32) -> i32 {
+    /// Calls `f` with the parts of a trace of the events that are kept, until the result isn't 0.
+    fn each_part_of_flight(&mut self, f: &mut dyn FnMut(Vec<u8>) -> i32) -> i32 {
         if self.flight.is_none() {
             return -libc::EINVAL;
         }
         self.end_generation();
         let Some(flight) = self.flight.take() else { return -libc::EINVAL };
-        let mut e = file::write_whole(fd, format::HEADER);
+        let mut e = f(format::HEADER.to_vec());
         for generation in &flight.kept {
             for batch in &generation.batches {
                 if e == 0 {
-                    e = file::write_whole(fd, &encoded(batch));
+                    e = f(encoded(batch));
                 }
             }
             if e == 0 {
-                let end = self.encoded_end(Some(generation));
-                e = file::write_whole(fd, &end);
+                e = f(self.encoded_end(Some(generation)));
             }
         }
         self.flight = Some(flight);
@@ -676,7 +726,14 @@ impl Session {
 
 impl Generation {
     fn new(number: u32, began: Moment) -> Generation {
-        Generation { number, began, batches: Vec::new(), bytes: 0, stacks: Vec::new() }
+        Generation {
+            number,
+            began,
+            batches: Vec::new(),
+            bytes: 0,
+            stacks: Vec::new(),
+            strings: Vec::new(),
+        }
     }
 
     fn free(self) {

@@ -89,13 +89,23 @@ pub fn id_of(text: &[u8]) -> u32 {
     })
 }
 
-/// Calls `f` with each string that an event of this generation may have, and its id.
-pub fn used_in(generation: u32, mut f: impl FnMut(u32, &[u8])) {
+/// The ids of the strings that events of this generation may have. Known until the next generation but
+/// one has begun.
+pub fn used_in(generation: u32) -> Vec<u32> {
+    STRINGS.with(|strings| {
+        let used = strings.iter().flat_map(|strings| &strings.used);
+        let near = |&used: &u32| used == generation || used != 0 && used == generation - 1;
+        let ids = (fixed::END..).zip(used);
+        ids.filter(|(_, used)| used.iter().any(near)).map(|(id, _)| id).collect()
+    })
+}
+
+/// Calls `f` with each of these strings, and its id. `ids`: sorted.
+pub fn each(ids: &[u32], mut f: impl FnMut(u32, &[u8])) {
     STRINGS.with(|strings| {
         let Some(strings) = strings else { return };
         for (text, &id) in &strings.ids {
-            let near = |&used: &u32| used == generation || used != 0 && used == generation - 1;
-            if strings.used[(id - fixed::END) as usize].iter().any(near) {
+            if ids.binary_search(&id).is_ok() {
                 f(id, text);
             }
         }

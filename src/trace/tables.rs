@@ -110,13 +110,22 @@ impl Tables {
         Tables { symbols: None, lines: HashMap::new() }
     }
 
-    /// Forgets what is known of the files of code: objects were loaded or unloaded.
+    /// Forgets what is known of the files of code: objects were loaded or unloaded, and another may be
+    /// where one was.
     pub fn forget_symbols(&mut self) {
         self.symbols = None;
+        self.lines.clear();
     }
 
-    /// Appends the tables of a generation whose events have these stacks.
-    pub fn encode(&mut self, generation: u32, time: u64, ids: &[u32], out: &mut Vec<u8>) {
+    /// Appends the tables of a generation whose events have these stacks and strings, which are
+    /// sorted.
+    pub fn encode(
+        &mut self,
+        (generation, time): (u32, u64),
+        ids: &[u32],
+        strings: &[u32],
+        out: &mut Vec<u8>,
+    ) {
         let mut to = Encoder {
             generation,
             time,
@@ -140,7 +149,7 @@ impl Tables {
         }
         to.batch(&table);
         strings::fixed::all().for_each(|(id, text)| to.add_string(id, text.as_bytes()));
-        strings::used_in(generation, |id, text| to.add_string(id, text));
+        strings::each(strings, |id, text| to.add_string(id, text));
         to.flush_strings();
         *out = to.out;
     }

@@ -88,7 +88,13 @@ public:
     /// Writes the trace to this file, which is made or emptied. Fails with the error of open(2), with
     /// std::errc::device_or_resource_busy if there is a trace already, or as gs_trace_start. (Without exceptions the
     /// object is empty then, and stop() gives the error.)
-    explicit trace(const std::string &path) : fd_(detail::create_file(path)) { start(fd_); }
+    explicit trace(const std::string &path)
+    {
+        // A trace that goes on may be in this file.
+        const int r = gs_trace_start(-1);
+        fd_ = r == -EBADF ? detail::create_file(path) : r;
+        start(fd_);
+    }
     /// Writes the trace to a file, pipe or socket that stays the caller's, and open until the trace ends.
     explicit trace(int fd) { start(fd < 0 ? -EBADF : fd); }
     trace(trace &&o) noexcept : fd_(std::exchange(o.fd_, -1)), state_(std::exchange(o.state_, -EINVAL)) {}

@@ -64,10 +64,12 @@ GO_TEST("there is one trace at a time, and it ends once")
     const TemporaryFile file, other;
     gs::trace t{file.path};
     CHECK(code_of([&] { gs::trace{other.path}; }) == std::errc::device_or_resource_busy);
+    CHECK(code_of([&] { gs::trace{file.path}; }) == std::errc::device_or_resource_busy);
     gs::trace moved = std::move(t);
     CHECK_FALSE(static_cast<bool>(t));
     CHECK(code_of([&] { t.stop(); }) == std::errc::invalid_argument);
     moved.stop();
+    CHECK(file.has_trace()); // the second one has not emptied it
     CHECK(code_of([&] { moved.stop(); }) == std::errc::invalid_argument);
     moved = gs::trace{other.path};
     moved.stop();

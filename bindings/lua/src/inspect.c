@@ -51,8 +51,8 @@ static int l_trace(lua_State *L)
     const char *path = luaL_checkstring(L, 1);
     struct recorder *t = new_recorder(L, TRACE);
     lgs_leave(S, false);
-    int r = t->fd = create(path);
-    if (r >= 0 && (r = gs_trace_start(t->fd)) < 0)
+    int r = gs_trace_start(-1); /* a trace that goes on may be in this file */
+    if (r == -EBADF && (r = t->fd = create(path)) >= 0 && (r = gs_trace_start(t->fd)) < 0)
         gs_close(t->fd);
     lgs_enter(S, false);
     t->is_on = r >= 0;

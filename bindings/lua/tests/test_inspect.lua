@@ -32,6 +32,17 @@ function TestInspect.test_a_trace_ends_by_stop()
   lu.assertEquals({ ok, err, number }, { nil, "Invalid argument", 22 })
 end
 
+function TestInspect.test_a_second_trace_leaves_the_file_of_the_first_alone()
+  local path = h.file("old")
+  local trace = assert(gs.trace(path))
+  make_events()
+  local second, err = gs.trace(path)
+  lu.assertNil(second)
+  lu.assertStrContains(err, "busy")
+  lu.assertTrue(trace:stop())
+  has_trace(path)
+end
+
 function TestInspect.test_a_trace_ends_with_its_variable()
   local path = h.file("old")
   do

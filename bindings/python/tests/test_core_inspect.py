@@ -87,6 +87,18 @@ def test_trace_ends_with_an_exception_and_stops_once(tmp_path):
     assert is_trace(tmp_path / "one") and is_trace(tmp_path / "two")
 
 
+def test_a_second_trace_leaves_the_file_of_the_first_alone(tmp_path):
+    with gosched.trace(tmp_path / "trace"):
+        go(lambda: None).result()
+        with pytest.raises(OSError) as caught:
+            gosched.trace(tmp_path / "trace")
+        assert caught.value.errno == errno.EBUSY
+        with pytest.raises(OSError):
+            gosched.trace(tmp_path / "other")
+        assert not (tmp_path / "other").exists()
+    assert is_trace(tmp_path / "trace")
+
+
 def test_trace_has_the_frames_of_python(tmp_path):
     with gosched.trace(tmp_path / "trace"):
         make_events()

@@ -64,7 +64,7 @@ pub fn start_by_environment() {
         if e == 0 {
             trace::flight_file(path);
         } else {
-            log::say(format_args!("gosched: no flight recorder: error {}", -e));
+            log::say(format_args!("gosched: no flight recorder: {}", text_of(e)));
         }
     }
     let Some(path) = path_of("GOSCHED_TRACE") else { return };
@@ -77,13 +77,23 @@ pub fn start_by_environment() {
         _ => ask(|| trace::trace_start(fd)),
     };
     if e != 0 {
-        log::say(format_args!("gosched: no trace in {}: error {}", path.to_string_lossy(), -e));
+        log::say(format_args!("gosched: no trace in {}: {}", path.to_string_lossy(), text_of(e)));
         return;
     }
     extern "C" fn stop() {
-        ask(trace::trace_stop);
+        match ask(trace::trace_stop) {
+            // The trace has ended before, by `GOSCHED_TRACE_SECONDS` or by a call.
+            0 => {}
+            e if e == -libc::EINVAL => {}
+            e => log::say(format_args!("gosched: the trace is not whole: {}", text_of(e))),
+        }
     }
     process::at_exit(stop);
+}
+
+/// The system's text for a negative errno value.
+fn text_of(e: i32) -> std::io::Error {
+    std::io::Error::from_raw_os_error(-e)
 }
 
 /// The path in a variable of the environment. `None`: there is none; or it has no `%p`, and the

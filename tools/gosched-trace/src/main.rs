@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -211,6 +212,12 @@ fn summary(trace: &Path, arguments: &Arguments) -> Result<(), Failure> {
     wrong.map_or(Ok(()), Err)
 }
 
+/// Whether the trace, if it is a file, is the file at this path.
+fn is_same_file(trace: &Path, path: &Path) -> bool {
+    let file = |path: &Path| path.metadata().ok().map(|file| (file.dev(), file.ino()));
+    trace != Path::new("-") && file(trace).is_some_and(|trace| file(path) == Some(trace))
+}
+
 fn convert(trace: &Path, arguments: &Arguments) -> Result<(), Failure> {
     let Some(output) = &arguments.output else {
         return Err(Failure::Usage("convert needs -o OUT".to_string()));
@@ -228,6 +235,10 @@ fn convert(trace: &Path, arguments: &Arguments) -> Result<(), Failure> {
     let out: Box<dyn Write> = if to_stdout {
         Box::new(io::stdout().lock())
     } else {
+        if is_same_file(trace, output) {
+            let output = output.display();
+            return Err(Failure::Other(format!("{output} is the trace itself: name another file")));
+        }
         match File::create(output) {
             Ok(file) => Box::new(file),
             Err(error) => return wrote(Err(error)),

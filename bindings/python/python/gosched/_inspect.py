@@ -1,6 +1,7 @@
 """What a running program shows of itself: traces, the flight recorder, dumps."""
 
 import atexit
+import errno
 import io
 import json
 import os
@@ -65,6 +66,12 @@ class Trace(_Recorder):
     """A trace of events that is being written. See :func:`gosched.trace`."""
 
     def __init__(self, file):
+        try:
+            # A trace that goes on may be in this file.
+            _gosched._trace_start(-1)
+        except OSError as error:
+            if error.errno != errno.EBADF:
+                raise
         #: kept open until the trace ends
         self._file = file
         self._fd, self._is_own = _opened(file)
@@ -221,9 +228,9 @@ def dump_json():
 
 
 def leaks():
-    """A report of the goroutines that can never go on, because they wait for an object to which nothing refers that may
-    run again. Every word of memory that could be a pointer counts as one, so a goroutine may be missing in the report. All
-    threads stand still meanwhile, and calls of theirs that Linux doesn't restart fail with EINTR.
+    """A report of goroutines that can never go on, because they wait for an object to which nothing refers. Every word of
+    memory that could be a pointer counts as one, and Python's own objects are memory, too: so the report has what code in
+    C has leaked, and seldom what Python has. All threads stand still meanwhile, and calls of theirs that Linux doesn't restart fail with EINTR.
 
     >>> import gosched
     >>> isinstance(gosched.leaks(), str)
