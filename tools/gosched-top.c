@@ -696,7 +696,7 @@ int main(int argc, char **argv)
         size_t length;
         if (!now) {
             if (!old)
-                fail("process %ld (%s) has closed the connection", t.pid, t.name);
+                fail("process %ld (%s) gives no answer: only its own user and root may look into it", t.pid, t.name);
             restore_terminal();
             printf("gosched-top: process %ld (%s) has ended\n", t.pid, t.name);
             return 0;
