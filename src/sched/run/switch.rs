@@ -347,14 +347,26 @@ pub fn assign(p: PRef, g: GRef) {
 #[cold]
 #[inline(never)]
 pub fn moved(p: PRef, g: GRef) {
-    let is_on = trace::is_on();
-    if is_on {
-        probes::migrate(p, g);
+    if trace::is_on() {
+        return moved_traced(p, g);
     }
     g.last_p.set(p.id);
-    if is_on {
-        traced::runs(p, g);
-    }
+    see_stack(p, g);
+}
+
+/// [`moved`] while events are traced.
+#[cold]
+#[inline(never)]
+fn moved_traced(p: PRef, g: GRef) {
+    probes::migrate(p, g);
+    g.last_p.set(p.id);
+    traced::runs(p, g);
+    see_stack(p, g);
+}
+
+/// Notes whether the goroutine's stack is on another node than the P.
+#[inline(always)]
+fn see_stack(p: PRef, g: GRef) {
     // The stack of an attached thread stays where it is.
     if p.rt().nodes.len() > 1
         && let Some(stack) = g.stack.get()
