@@ -99,7 +99,7 @@ def test_the_short_form(subject, procs):
     assert one.tell("end") == "0"
     # All of the output, and whole lines: the thread has ended.
     traces = read(one.said(), False)
-    assert len(traces) > 2
+    assert len(traces) >= 2  # a busy one, and a calm one
     assert all(t.procs == int(procs) for t in traces)
     assert one.leave() == 0
 
