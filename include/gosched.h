@@ -2331,9 +2331,9 @@ int gs_stats_write(int fd);
  *
  * 0; -EBUSY: a trace is being written already, whatever fd is; -EBADF; -EAGAIN, -ENOMEM: the system
  * gives no thread; -EDEADLK: the caller has stopped the world. Call it with -1 before you empty a
- * file for a trace: if a trace goes on, it may be in that file. Goroutines and plain threads; may
- * switch goroutines. Go's trace.Start.
- * May switch; not async-signal-safe.
+ * file for a trace: if a trace goes on, it may be in that file. Goroutines and plain threads;
+ * may switch goroutines. Go's trace.Start.
+ * Not async-signal-safe.
  */
 int gs_trace_start(int fd);
 

@@ -14,8 +14,8 @@ use core::ffi::c_int;
 ///
 /// 0; -EBUSY: a trace is being written already, whatever fd is; -EBADF; -EAGAIN, -ENOMEM: the system
 /// gives no thread; -EDEADLK: the caller has stopped the world. Call it with -1 before you empty a
-/// file for a trace: if a trace goes on, it may be in that file. Goroutines and plain threads; may
-/// switch goroutines. Go's trace.Start.
+/// file for a trace: if a trace goes on, it may be in that file. Goroutines and plain threads;
+/// may switch goroutines. Go's trace.Start.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_trace_start(fd: c_int) -> c_int {
     let _entered = Entered::new();

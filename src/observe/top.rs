@@ -96,27 +96,23 @@ extern "C" fn remove_file() {
 extern "C" fn main(_: *mut c_void) -> *mut c_void {
     thread::set_up_current(c"gosched-top");
     // Standard error is for messages below.
-    let has_table = file::use_own_table_with([2, SERVER.to_poll()]);
-    let listener = if has_table { listen() } else { Err(-libc::EMFILE) };
+    let listener = file::use_own_table_with([2, SERVER.to_poll()]).then(listen);
     has_tried();
-    if !has_table {
-        log::say(format_args!("gosched: {VARIABLE}: the system gives no table of files"));
-    } else {
-        match listener {
-            Ok(listener) => {
-                file::close(2);
-                serve(rt(), listener);
-            }
-            Err(e) if e == -libc::EADDRINUSE => log::say(format_args!(
-                "gosched: {VARIABLE}: {} is in use; %p in the name stands for the process's number",
-                name().to_string_lossy()
-            )),
-            Err(e) => log::say(format_args!(
-                "gosched: {VARIABLE}: can't listen on {} (errno {})",
-                name().to_string_lossy(),
-                -e
-            )),
+    match listener {
+        None => log::say(format_args!("gosched: {VARIABLE}: the system gives no table of files")),
+        Some(Ok(listener)) => {
+            file::close(2);
+            serve(rt(), listener);
         }
+        Some(Err(e)) if e == -libc::EADDRINUSE => log::say(format_args!(
+            "gosched: {VARIABLE}: {} is in use; %p in the name stands for the process's number",
+            name().to_string_lossy()
+        )),
+        Some(Err(e)) => log::say(format_args!(
+            "gosched: {VARIABLE}: can't listen on {} (errno {})",
+            name().to_string_lossy(),
+            -e
+        )),
     }
     remove_file();
     SERVER.leave();

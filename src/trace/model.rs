@@ -197,7 +197,7 @@ const QUEUE_EVERY: u64 = 1 << 18;
 /// Bytes that the events of one operation take at most.
 const OPERATION: usize = 16 * (1 + 6 * MOST_NUMBER);
 
-/// Who writes into a stream.
+/// The thread that does an operation on a stream.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum By {
     /// The thread of the M whose stream it is.
