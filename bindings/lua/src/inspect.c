@@ -9,7 +9,8 @@
 /* The trace or the flight recorder of the process. */
 struct recorder {
     bool is_on; /* it was started by this object, and not ended */
-    int fd;     /* of the trace's file */
+    int fd;     /* of the trace's file, or -1 */
+    int (*stop)(void);
 };
 
 static const char *const names[] = {"gosched.trace", "gosched.flight"};
@@ -19,7 +20,7 @@ enum which { TRACE, FLIGHT };
 static struct recorder *new_recorder(lua_State *L, enum which which)
 {
     struct recorder *r = lua_newuserdatauv(L, sizeof *r, 0);
-    *r = (struct recorder){false, -1};
+    *r = (struct recorder){false, -1, which == TRACE ? gs_trace_stop : gs_flight_stop};
     luaL_setmetatable(L, names[which]);
     return r;
 }
@@ -59,28 +60,29 @@ static int l_trace(lua_State *L)
     return begun(S, L, r, path);
 }
 
-/* Ends the trace. -EINVAL: it has ended. */
-static int end_trace(struct state *S, struct recorder *t)
+/* Ends it. -EINVAL: it has ended. */
+static int end(struct state *S, struct recorder *r)
 {
-    if (!t->is_on)
+    if (!r->is_on)
         return -EINVAL;
-    t->is_on = false;
+    r->is_on = false;
     lgs_leave(S, false);
-    int r = gs_trace_stop();
-    gs_close(t->fd);
+    int e = r->stop();
+    if (r->fd >= 0)
+        gs_close(r->fd);
     lgs_enter(S, false);
-    return r;
+    return e;
 }
 
 static int trace_stop(lua_State *L)
 {
     struct state *S = lgs_state(L);
-    return lgs_done(S, L, end_trace(S, luaL_checkudata(L, 1, names[TRACE])));
+    return lgs_done(S, L, end(S, luaL_checkudata(L, 1, names[TRACE])));
 }
 
 static int trace_close(lua_State *L)
 {
-    end_trace(lgs_state(L), luaL_checkudata(L, 1, names[TRACE]));
+    end(lgs_state(L), luaL_checkudata(L, 1, names[TRACE]));
     return 0;
 }
 
@@ -117,27 +119,15 @@ static int flight_write(lua_State *L)
     return 1;
 }
 
-/* Keeps events no longer. -EINVAL: that is so already. */
-static int end_flight(struct state *S, struct recorder *f)
-{
-    if (!f->is_on)
-        return -EINVAL;
-    f->is_on = false;
-    lgs_leave(S, false);
-    int r = gs_flight_stop();
-    lgs_enter(S, false);
-    return r;
-}
-
 static int flight_stop(lua_State *L)
 {
     struct state *S = lgs_state(L);
-    return lgs_done(S, L, end_flight(S, luaL_checkudata(L, 1, names[FLIGHT])));
+    return lgs_done(S, L, end(S, luaL_checkudata(L, 1, names[FLIGHT])));
 }
 
 static int flight_close(lua_State *L)
 {
-    end_flight(lgs_state(L), luaL_checkudata(L, 1, names[FLIGHT]));
+    end(lgs_state(L), luaL_checkudata(L, 1, names[FLIGHT]));
     return 0;
 }
 
