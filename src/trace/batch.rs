@@ -1,7 +1,6 @@
 //! Batches: the buffers that streams fill and the tracer's thread writes out.
 
 use super::format::{MOST_DATA, MOST_NUMBER, put_number};
-use crate::arch::prefetch_to_write;
 use crate::os::heap;
 use crate::os::locked::Locked;
 use core::mem::MaybeUninit;
@@ -10,9 +9,6 @@ use core::mem::MaybeUninit;
 const HEAD: usize = 64;
 /// The most bytes of data in a batch: with its head a batch fills whole pages.
 const ROOM: usize = MOST_DATA - HEAD;
-
-/// How far ahead of the events memory is loaded, in bytes.
-const AHEAD: usize = 512;
 
 /// A part of what one thread has traced in one generation.
 pub struct Batch {
@@ -35,12 +31,6 @@ impl Batch {
     #[inline(always)]
     pub fn has_room(&self, n: usize) -> bool {
         ROOM - self.len >= n
-    }
-
-    /// Loads what will be written a while later. The flight recorder's batches are not in any cache.
-    #[inline(always)]
-    pub fn load_ahead(&self) {
-        prefetch_to_write(self.data.as_ptr().addr() + self.len + AHEAD);
     }
 
     /// Appends an event, `dt` ticks after the last one. There is room for it.
@@ -103,10 +93,10 @@ pub fn take_full() -> Vec<Box<Batch>> {
     POOL.with(|pool| core::mem::take(&mut pool.full))
 }
 
-/// The most batches that are kept for streams to come. As much as a flight recorder keeps, which gives
-/// the batches of its oldest generation back and needs as many again: fresh memory costs more than
-/// the events in it.
-const KEPT: usize = 1280;
+/// The most batches that are kept for streams to come: about what four M's fill between two looks of
+/// the tracer's thread. Few, so that the next batch of a stream is in a cache: fresh memory costs
+/// more than the events in it.
+const KEPT: usize = 64;
 
 /// Gives a batch back.
 pub fn free(batch: Box<Batch>) {

@@ -606,13 +606,9 @@ pub(super) unsafe fn forget_procs() {
 impl Held<'_> {
     #[inline(always)]
     fn make_room(&mut self) {
-        if let Some(batch) = &self.batch
-            && batch.has_room(OPERATION)
-        {
-            batch.load_ahead();
-            return;
+        if !self.batch.as_ref().is_some_and(|batch| batch.has_room(OPERATION)) {
+            self.new_batch();
         }
-        self.new_batch();
     }
 
     #[cold]

@@ -368,7 +368,8 @@ impl Sink {
 struct Generation {
     number: u32,
     began: Moment,
-    batches: Vec<Box<Batch>>,
+    /// Its batches as they are written, for the flight recorder.
+    batches: Vec<Vec<u8>>,
     /// Bytes of data so far.
     bytes: usize,
     /// The stacks and strings of a generation that has ended, which later generations' use would hide.
@@ -521,10 +522,7 @@ impl Session {
             }
             Request::StopFlight => match self.flight.take() {
                 None => -libc::EINVAL,
-                Some(flight) => {
-                    flight.kept.into_iter().for_each(Generation::free);
-                    0
-                }
+                Some(_) => 0,
             },
             Request::CopyFlight => {
                 let mut copy = Vec::new();
@@ -575,13 +573,14 @@ impl Session {
             return batch::free(batch);
         }
         self.present.bytes += batch.data().len();
-        if let Some(sink) = &mut self.trace {
-            sink.add(encoded(&batch));
-        }
+        let bytes = encoded(&batch);
+        // Back to the streams while it is in a cache.
+        batch::free(batch);
         if self.flight.is_some() {
-            self.present.batches.push(batch);
-        } else {
-            batch::free(batch);
+            self.present.batches.push(bytes.clone());
+        }
+        if let Some(sink) = &mut self.trace {
+            sink.add(bytes);
         }
     }
 
@@ -651,7 +650,7 @@ impl Session {
     /// Keeps a generation that has ended for the flight recorder, and drops older generations that
     /// aren't needed. A file has a generation at least, however long it takes to write one.
     fn keep(&mut self, ended: Generation) {
-        let Some(flight) = &mut self.flight else { return ended.free() };
+        let Some(flight) = &mut self.flight else { return };
         flight.kept.push_back(ended);
         let now = time::now();
         loop {
@@ -662,7 +661,7 @@ impl Session {
             if flight.kept.len() <= 1 || !is_old && bytes <= MOST_KEPT {
                 return;
             }
-            flight.kept.pop_front().into_iter().for_each(Generation::free);
+            flight.kept.pop_front();
         }
     }
 
@@ -706,7 +705,7 @@ impl Session {
         for generation in &flight.kept {
             for batch in &generation.batches {
                 if e == 0 {
-                    e = f(encoded(batch));
+                    e = f(batch.clone());
                 }
             }
             if e == 0 {
@@ -718,7 +717,6 @@ impl Session {
     }
 
     fn end(self) {
-        self.present.free();
         batch::take_full().into_iter().for_each(batch::free);
         batch::drop_free();
     }
@@ -734,10 +732,6 @@ impl Generation {
             stacks: Vec::new(),
             strings: Vec::new(),
         }
-    }
-
-    fn free(self) {
-        self.batches.into_iter().for_each(batch::free);
     }
 }
 
