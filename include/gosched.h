@@ -247,6 +247,28 @@ struct sockaddr;
 #define GS_RUN_WAITS (20)
 
 /**
+ * Any goroutine that can run goes on, at each step.
+ */
+#define GS_TEST_RANDOM (UINT32_C(0))
+
+/**
+ * Probabilistic concurrency testing: goroutines have random priorities, which change at depth - 1
+ * random steps. Finds a bug that needs depth things to happen in a certain order with a known
+ * chance, however long the run is.
+ */
+#define GS_TEST_PCT (UINT32_C(1))
+
+/**
+ * The next goroutine goes on, at each step.
+ */
+#define GS_TEST_ROUND_ROBIN (UINT32_C(2))
+
+/**
+ * A flag: nothing is printed.
+ */
+#define GS_TEST_QUIET (UINT32_C(1))
+
+/**
  * A channel. Any number of goroutines and plain threads may use it at once.
  */
 typedef struct gs_chan gs_chan;
@@ -774,6 +796,50 @@ typedef struct gs_stats {
     uint64_t stops[GS_RUN_WAITS];
     uint64_t pauses[GS_RUN_WAITS];
 } gs_stats;
+
+/**
+ * Options of gs_test_run and gs_test_explore. Zero stands for the default of each.
+ */
+typedef struct gs_test_opts {
+    /**
+     * sizeof(gs_test_opts).
+     */
+    size_t size;
+    /**
+     * Decides the run; 0: 1.
+     */
+    uint64_t seed;
+    /**
+     * GS_TEST_RANDOM, GS_TEST_PCT, GS_TEST_ROUND_ROBIN.
+     */
+    uint32_t schedule;
+    /**
+     * The depth of GS_TEST_PCT; 0: 3.
+     */
+    uint32_t depth;
+    /**
+     * The most steps of a run; 0: a million.
+     */
+    uint64_t max_steps;
+    /**
+     * Called with check_arg after each step: if the result isn't 0, the run has failed. It may look
+     * at whatever the goroutines share, and must not call the library. NULL: no check.
+     */
+    int (*check)(void *arg);
+    void *check_arg;
+    /**
+     * A schedule that a report has printed, instead of a seed; NULL: none.
+     */
+    const char *replay;
+    /**
+     * GS_TEST_QUIET.
+     */
+    uint32_t flags;
+    /**
+     * Must be 0.
+     */
+    uint32_t reserved;
+} gs_test_opts;
 
 #ifdef __cplusplus
 extern "C" {
@@ -2372,6 +2438,57 @@ int gs_flight_stop(void);
  * May switch; not async-signal-safe.
  */
 int gs_flight_write(int fd);
+
+/* ---- Tests of concurrent code: runs that can be had again ---- */
+
+/**
+ * Runs f(arg) and all goroutines that come of it in a bubble: on the calling thread alone, in an
+ * order that opts->seed decides, with a virtual clock. Returns when all of them have ended.
+ *
+ * A bubble has its own time: gs_now and all deadlines, sleeps, timers and tickers of its goroutines
+ * begin at one second, and stand still while a goroutine can run. When all wait, the clock jumps to
+ * the next deadline. Each call of a function of the library is a step, before which another
+ * goroutine may go on. So the same seed gives the same run, as long as nothing else has a say: no
+ * thread, no other clock, no file that another process writes. Goroutines of a bubble and others
+ * must not wake each other; if they do, the run ends with -EPERM. While a goroutine waits for a
+ * file, the clock of its bubble goes as the real one does.
+ *
+ * If a run doesn't end well, a report goes to standard error; goroutines that are left never run
+ * again, and what they hold stays as it is. opts may be NULL.
+ *
+ * 0; -EDEADLK: all goroutines wait, and no timer is left; -ETIMEDOUT: max_steps; -EPROTO: the check
+ * or gs_test_fail says that the run has failed; -EPERM: the bubble was disturbed; -EINVAL: f is
+ * NULL, or an option is unknown; -EBUSY: the thread is in gs_run or attached, or the caller is a
+ * goroutine; -EAGAIN: 64 threads do this already; -ENOMEM. Plain threads, with or without a runtime.
+ * Goroutines and plain threads; may switch; not async-signal-safe.
+ */
+int gs_test_run(gs_fn f, void *arg, const struct gs_test_opts *opts);
+
+/**
+ * gs_test_run with runs seeds, from opts->seed on, until one of the runs fails. Then it looks for the
+ * shortest schedule that fails, and prints it: as a list of the switches that it takes, and as a
+ * string for opts->replay or GOSCHED_TEST=replay=STRING.
+ *
+ * The number of good runs, which is runs; or a negative errno value as gs_test_run. Plain threads,
+ * with or without a runtime.
+ * Goroutines and plain threads; may switch; not async-signal-safe.
+ */
+int64_t gs_test_explore(gs_fn f, void *arg, const struct gs_test_opts *opts, uint64_t runs);
+
+/**
+ * Ends the bubble that the caller is in: gs_test_run returns -EPROTO, and the report says why. The
+ * caller goes on no more. Outside of a bubble this does nothing. why may be NULL. Goroutines of a
+ * bubble.
+ * Goroutines and plain threads; may switch; not async-signal-safe.
+ */
+void gs_test_fail(const char *why);
+
+/**
+ * The seed of the bubble that the caller is in; 0: the caller is in none. Goroutines and plain
+ * threads.
+ * May switch; not async-signal-safe.
+ */
+uint64_t gs_test_seed(void);
 
 /* ---- Inline fast paths ---- */
 

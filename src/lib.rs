@@ -11,6 +11,8 @@
 //!
 //! - [`capi`], the C ABI: a file for each section of the header. Each function checks its
 //!   arguments, calls a room below and turns the answer into an errno value.
+//! - `replay`, tests of concurrent code: many runs of a function in a bubble, and the shortest
+//!   schedule that fails.
 //! - `observe`, what shows a running program to people: the metrics, the schedtrace, and the socket
 //!   of `gosched-top`.
 //! - `chan`, `sync` and `time`, what goroutines block on: channels and select; mutex, rwmutex,
@@ -65,6 +67,7 @@ mod io;
 mod numa;
 mod observe;
 mod os;
+mod replay;
 mod sched;
 mod stack;
 mod sync;

@@ -10,8 +10,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The rooms of the library, from the top down.
-const HOUSE: [&str; 15] = [
+const HOUSE: [&str; 16] = [
     "capi",
+    "replay",
     "observe",
     "io",
     "time",

@@ -16,6 +16,7 @@ mod start;
 mod stats;
 mod sync;
 mod syscalls;
+mod test;
 mod timers;
 mod trace;
 
@@ -31,6 +32,7 @@ pub use start::*;
 pub use stats::*;
 pub use sync::*;
 pub use syscalls::*;
+pub use test::*;
 pub use timers::*;
 pub use trace::*;
 

@@ -42,7 +42,8 @@ pub(super) enum KeepsThread {
 /// Calls `f`, which may keep the thread for a while. A negative errno value if the deadline passes
 /// before the caller's turn comes.
 pub(super) fn off_p(deadline: i64, kept: KeepsThread, f: impl FnOnce() -> isize) -> isize {
-    let Some(m) = m::on_goroutine() else { return f() };
+    // In a bubble only the bubble's own thread makes calls.
+    let Some(m) = m::on_goroutine().filter(|m| m.bubble().is_none()) else { return f() };
     // A locked goroutine may rely on its thread, for instance on the thread's own table of files:
     // `f` runs there.
     let is_locked = m.is_locked();

@@ -176,8 +176,7 @@ fn end_specially(m: MRef, g: GRef) -> Option<Task> {
     if g.has(flags::TIMER) {
         timer_calls::call_ends(g);
     }
-    if g.lock_depth.get() > 0 {
-        g.lock_depth.set(0);
+    if g.lock_depth.replace(0) > 0 && !g.has(flags::BUBBLE) {
         super::lock_thread::remove_lock(m);
         if !m.is_runner() && !m.is_locked() && m.pinned() == 0 {
             // The thread ends, and with it what the goroutine changed in the thread.

@@ -18,7 +18,7 @@ use crate::sched::prim::clock;
 use crate::sched::prim::config::{Config, ConfigRequest};
 use crate::sched::prim::debug::Debug;
 use crate::sched::prim::idle::Idle;
-use crate::sched::prim::limits::{PROCS as MAX, RING as CAPACITY};
+use crate::sched::prim::limits::{BUBBLES, PROCS as MAX, RING as CAPACITY};
 use crate::sched::run::aside::Aside;
 use crate::sched::run::requests::World;
 use crate::sched::run::{group, owner};
@@ -338,7 +338,7 @@ impl Runtime {
         let cpus: usize = config.topology.nodes.iter().map(|node| node.cpus.len()).sum();
         // For each node: lists of its P's, its CPUs, its neighbours and their distances.
         let node = size_of::<Node>() + 8 * (MAX + 8 * nodes + cpus);
-        size_of::<Runtime>() + 8 * MAX + nodes * node
+        size_of::<Runtime>() + 8 * (MAX + 2 * BUBBLES) + nodes * node
     }
 
     fn new(config: Config, copies: cxx::Copies) -> Runtime {
@@ -359,9 +359,10 @@ impl Runtime {
             number: NUMBER.fetch_add(1, Ordering::Relaxed) + 1,
             topology,
             nodes,
-            all_ps: (0..MAX).map(|_| AtomicPtr::new(ptr::null_mut())).collect(),
+            all_ps: (0..MAX + BUBBLES).map(|_| AtomicPtr::new(ptr::null_mut())).collect(),
             procs: AtomicUsize::new(config.procs),
             made_ps: AtomicUsize::new(0),
+            bubble_ps: Locked::new((Vec::new(), 0)),
             idle: Idle::new(),
             world: World::new(),
             sysmon: Sysmon::new(),
@@ -526,7 +527,7 @@ impl Runtime {
         netpoll::ended();
         hooks::ended();
         group::ended(rt.number);
-        for p in rt.all_made_ps() {
+        for p in rt.all_made_ps().chain(rt.made_bubble_ps()) {
             p.timers.close(true, None);
             // SAFETY: `make_p` has placed the P, and no M has it any more.
             unsafe { mem::drop_placed(p.as_ptr()) };

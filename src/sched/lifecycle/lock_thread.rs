@@ -108,7 +108,8 @@ pub fn lock() {
     };
     let depth = g.lock_depth.get();
     g.lock_depth.set(depth + 1);
-    if depth == 0 {
+    // All goroutines of a bubble share one thread.
+    if depth == 0 && !g.has(flags::BUBBLE) {
         // SAFETY: there is a current goroutine, so this is an M's thread.
         let here = unsafe { m::must_current() };
         // A locked thread has one of the slots that bound how many threads are locked. A goroutine
@@ -152,7 +153,7 @@ pub fn unlock() -> i32 {
     };
     match g.lock_depth.get() {
         0 => return -libc::EPERM,
-        1 => {
+        1 if !g.has(flags::BUBBLE) => {
             // SAFETY: there is a current goroutine, so this is an M's thread.
             let m = unsafe { m::must_current() };
             remove_lock(m);

@@ -1,6 +1,7 @@
 //! The beginning and the end of the runtime, of goroutines, and of M's on the host's threads.
 
 pub mod attach;
+pub mod bubble;
 pub mod cancel;
 pub mod fault;
 pub mod fork;

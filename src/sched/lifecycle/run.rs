@@ -31,6 +31,31 @@ pub fn run(f: GoFn, arg: *mut c_void, pc: usize) -> i32 {
 /// Makes the calling thread an M until the goroutine that `create` makes for it has ended.
 /// `-EDEADLK`: the thread has stopped the world.
 pub fn run_root(create: impl FnOnce(MRef) -> Result<GRef, i32>) -> i32 {
+    borrow(create, run_in_runtime, |_| ())
+}
+
+/// Takes an idle P for the root goroutine of a borrowed thread's M, or queues the goroutine.
+fn run_in_runtime(m: MRef, root: GRef) {
+    let rt = rt();
+    root.runner.set(m.as_ptr());
+    group::runner_comes(rt, m);
+    match owner::take_idle_p(rt, None, m.node.get()) {
+        Some(p) => {
+            owner::acquire_p(m, p);
+            m.stash.set(Some(Task::goroutine(root)));
+            rt.sysmon.wake_if_asleep();
+        }
+        None => ready::push_global(Task::goroutine(root), node::priority::NORMAL),
+    }
+}
+
+/// Makes the calling thread an M until g0's loop returns. `begin` gets the M with the goroutine that
+/// `create` has made, before the loop; `end` gets the M after it. Fails as [`run_root`].
+pub fn borrow(
+    create: impl FnOnce(MRef) -> Result<GRef, i32>,
+    begin: impl FnOnce(MRef, GRef),
+    end: impl FnOnce(MRef),
+) -> i32 {
     if stopping::has_stopped() {
         return -libc::EDEADLK;
     }
@@ -52,7 +77,6 @@ pub fn run_root(create: impl FnOnce(MRef) -> Result<GRef, i32>) -> i32 {
         }
     };
     m.root.set(root.as_ptr());
-    root.runner.set(m.as_ptr());
     let alt = AltStack::set_up();
     let exact = ExactTimeouts::ask_for();
     m.bind_to_thread();
@@ -64,15 +88,7 @@ pub fn run_root(create: impl FnOnce(MRef) -> Result<GRef, i32>) -> i32 {
     // SAFETY: this thread has just been bound to the M.
     unsafe { m::set_current(Some(m)) };
     let mask = preempt::allow();
-    group::runner_comes(rt, m);
-    match owner::take_idle_p(rt, None, m.node.get()) {
-        Some(p) => {
-            owner::acquire_p(m, p);
-            m.stash.set(Some(Task::goroutine(root)));
-            rt.sysmon.wake_if_asleep();
-        }
-        None => ready::push_global(Task::goroutine(root), node::priority::NORMAL),
-    }
+    begin(m, root);
     // What the registers of the thread's owner hold is in this frame, or above it.
     let registers = arch::kept_registers();
     m.first_frame.set(black_box(&registers).as_ptr() as usize);
@@ -81,6 +97,7 @@ pub fn run_root(create: impl FnOnce(MRef) -> Result<GRef, i32>) -> i32 {
     drop(inside);
     run_below(m);
     black_box(&registers);
+    end(m);
     m.first_frame.set(0);
     m.give_affinity_back();
     // SAFETY: the thread runs no goroutine any more.

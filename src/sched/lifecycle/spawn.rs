@@ -4,7 +4,7 @@ use crate::os::heap;
 use crate::sched::ext::gang;
 use crate::sched::ext::gang::state::Gang;
 use crate::sched::run::group::{self, Group};
-use crate::sched::run::{ready, stacks, traced};
+use crate::sched::run::{ordered, ready, stacks, traced};
 use crate::sched::types::g::{GRef, Status, flags};
 use crate::sched::types::m::{self, MRef};
 use crate::sched::types::node::priority;
@@ -83,13 +83,15 @@ pub fn spawn_on(m: Option<MRef>, f: GoFn, arg: *mut c_void, pc: usize) -> i32 {
     0
 }
 
-/// [`spawn_on`] on a P with something unusual: events are traced, or goroutines go to other P's.
+/// [`spawn_on`] on a P with something unusual: events are traced, goroutines go to other P's, or the
+/// run is ordered.
 #[cold]
 #[inline(never)]
 fn spawn_carefully(m: MRef, f: GoFn, arg: *mut c_void, pc: usize) -> i32 {
     let p = m.p();
-    if trace::is_on() {
-        // A trace names the goroutine from the spawn on, so it needs a number, and a descriptor.
+    if trace::is_on() || m.course().is_some() {
+        // Traces and ordered runs name the goroutine from the spawn on, so it needs a number, and a
+        // descriptor.
         return spawn_with(f, arg, pc, &Options::DEFAULT).map_or_else(|e| e, |_| 0);
     }
     p.spawns_carefully.set(p.migrates);
@@ -136,6 +138,9 @@ fn fill(n: NonNull<Newborn>, f: GoFn, arg: *mut c_void, pc: usize, creator: u64)
 #[cold]
 #[inline(never)]
 fn spawn_from_outside(f: GoFn, arg: *mut c_void, pc: usize) -> i32 {
+    if ordered::current_bubble().is_some() {
+        return spawn_with(f, arg, pc, &Options::DEFAULT).map_or_else(|e| e, |_| 0);
+    }
     let _inside = match Guest::enter() {
         Ok(inside) => inside,
         Err(e) => return e,
@@ -151,6 +156,9 @@ fn spawn_from_outside(f: GoFn, arg: *mut c_void, pc: usize) -> i32 {
 /// Spawns `f(arg)` with options; returns the descriptor, with a reference for the caller if it
 /// wants one. `-EINVAL`: there is no such node; `-ENOMEM`.
 pub fn spawn_with(f: GoFn, arg: *mut c_void, pc: usize, options: &Options) -> Result<GRef, i32> {
+    if let Some(m) = m::current().filter(|m| m.bubble().is_some()) {
+        return spawn_in_bubble(m, f, arg, pc, options);
+    }
     let m = m::with_p();
     let _inside = Guest::enter_or_start()?;
     let p = m.map(|m| m.p());
@@ -168,6 +176,41 @@ pub fn spawn_with(f: GoFn, arg: *mut c_void, pc: usize, options: &Options) -> Re
         traced::creates(m, g);
     }
     submit(rt, m, g, options, node);
+    Ok(g)
+}
+
+/// [`spawn_with`] in the bubble that this M runs. All goroutines of a bubble share one thread and one
+/// queue, so node, gang, worker group and priority have no effect.
+#[cold]
+#[inline(never)]
+pub fn spawn_in_bubble(
+    m: MRef,
+    f: GoFn,
+    arg: *mut c_void,
+    pc: usize,
+    options: &Options,
+) -> Result<GRef, i32> {
+    let rt = rt();
+    if options.node.is_some_and(|n| n >= rt.nodes.len()) {
+        return Err(-libc::EINVAL);
+    }
+    let Some((course, bubble)) = m.course().and_then(|c| Some((c, c.bubble.as_ref()?))) else {
+        return Err(-libc::EPERM);
+    };
+    let flags = options.flags & !flags::PINNED;
+    let options = Options {
+        name: options.name,
+        stack: options.stack,
+        flags: flags | flags::BUBBLE,
+        data: options.data,
+        referenced: options.referenced,
+        ..Options::DEFAULT
+    };
+    let g = create(rt, f, arg, pc, &options, 0)?;
+    g.id.store(bubble.take_id(), Ordering::Relaxed);
+    g.bound_m.set(m.as_ptr());
+    count(&bubble.p.created, 1);
+    course.ready.borrow_mut().push_back(Task::goroutine(g));
     Ok(g)
 }
 

@@ -2,6 +2,8 @@
 
 /// The largest number of P's.
 pub const PROCS: usize = 1024;
+/// The largest number of bubbles at one time.
+pub const BUBBLES: usize = 64;
 /// The largest number of tasks in each of a P's two rings.
 pub const RING: usize = 1024;
 /// The most free descriptors with a stack that a P keeps.

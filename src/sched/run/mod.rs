@@ -5,6 +5,7 @@ pub mod aside;
 pub mod bound;
 pub mod group;
 pub mod order;
+pub mod ordered;
 pub mod owner;
 pub mod park;
 pub mod post;

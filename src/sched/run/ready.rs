@@ -1,7 +1,7 @@
 //! Making a goroutine runnable: into which queue it goes.
 
 use super::start::{self, work_added, work_added_on};
-use super::{preempted, traced};
+use super::{ordered, preempted, traced};
 use crate::os::time;
 use crate::sched::prim::ring::Ring;
 use crate::sched::take::events;
@@ -31,7 +31,7 @@ pub fn ready(g: GRef, when: When) {
 /// priority isn't normal, or `migrates` is set.
 #[inline(always)]
 pub fn is_special(g: GRef, migrates: bool) -> bool {
-    g.flags.get() & flags::BOUND != 0 || g.priority.get() != priority::NORMAL || migrates
+    g.flags.get() & flags::ELSEWHERE != 0 || g.priority.get() != priority::NORMAL || migrates
 }
 
 /// Makes the goroutine ready if it belongs in a special queue. Else returns false, and the caller
@@ -97,6 +97,9 @@ fn set_runnext(p: PRef, task: Task) {
 #[inline(never)]
 fn ready_special(m: MRef, g: GRef, when: When) {
     let (rt, p) = (rt(), m.p());
+    if g.is_in_bubble() {
+        return ordered::ready_in_bubble(Some(m), g);
+    }
     if trace::is_on() {
         traced::readies(g);
     }
@@ -126,6 +129,9 @@ fn ready_special(m: MRef, g: GRef, when: When) {
 #[cold]
 #[inline(never)]
 fn ready_without_p(g: GRef) {
+    if g.is_in_bubble() {
+        return ordered::ready_in_bubble(None, g);
+    }
     // The runtime stays until the goroutine has ended.
     let _inside = Guest::enter_if_there();
     let rt = rt();

@@ -60,6 +60,22 @@ static WANTED: OnItsOwnLine = OnItsOwnLine(AtomicU32::new(0));
 #[repr(align(128))]
 struct OnItsOwnLine(AtomicU32);
 
+/// The number of ordered runs: meanwhile each call of the library is a step, and `WANTED` stays set.
+static ORDERED: AtomicU32 = AtomicU32::new(0);
+
+/// An ordered run begins.
+pub fn ordered_run_begins() {
+    // SeqCst: pairs with `forget_answered`.
+    ORDERED.fetch_add(1, Ordering::SeqCst);
+    WANTED.0.store(1, Ordering::SeqCst);
+    show_wanted(true);
+}
+
+/// An ordered run ends. sysmon, or the next M that answers, clears `WANTED`.
+pub fn ordered_run_ends() {
+    ORDERED.fetch_sub(1, Ordering::SeqCst);
+}
+
 /// Asks the M that runs the P to act on these bits when its goroutine next enters the library, or
 /// when the M is next on g0.
 pub fn ask(p: PRef, bits: u32) {
@@ -110,7 +126,8 @@ pub fn forget_answered(rt: &Runtime) -> bool {
     // SeqCst: pairs with `ask`: either this thread sees the bits of `ask`, or `ask` sets the word
     // after this.
     WANTED.0.store(0, Ordering::SeqCst);
-    let is_asked = rt.ps().any(|p| p.attention.load(Ordering::SeqCst) & !GANG != 0);
+    let is_asked = ORDERED.load(Ordering::SeqCst) != 0
+        || rt.ps().any(|p| p.attention.load(Ordering::SeqCst) & !GANG != 0);
     if is_asked {
         WANTED.0.store(1, Ordering::SeqCst);
     }

@@ -54,7 +54,7 @@ pub fn successor(m: MRef) -> Option<Task> {
 /// Chooses the next task before the goroutine that has left is published; on g0, for an M with
 /// hooks. The task waits in the stash. Returns its goroutine if that can be switched to as it is.
 pub fn choose_early(m: MRef) -> Option<GRef> {
-    if m.p.get().is_null() || m.is_locked() || m.is_attached() {
+    if m.p.get().is_null() || !m.is_free() || m.is_attached() {
         return None;
     }
     let p = m.p();

@@ -4,7 +4,7 @@ use super::order::{
     fetch_next_shared, is_unusual, next_tick, nothing_else, own_timer_due, plan_look,
 };
 use super::switch::{Left, ThreadState, successor, switch_away};
-use super::{group, ready};
+use super::{group, ordered, ready};
 use crate::arch::Place;
 use crate::sched::types::attention;
 use crate::sched::types::g::{GRef, Status, flags};
@@ -49,6 +49,9 @@ pub fn look(m: MRef) -> bool {
         Found::Nothing => return false,
         Found::Others => return true,
         Found::Unclear => {}
+    }
+    if m.course().is_some() && is_on_goroutine(m) {
+        return ordered::others_can_run(m);
     }
     let p = m.p();
     plan_look(p, next_tick(p));

@@ -1,6 +1,7 @@
 //! The life of an M on g0, the thread's own stack: it looks for goroutines and runs them until the
 //! thread leaves.
 
+use super::ordered;
 use super::stop::{self, go_idle};
 use crate::arch::{self, Place};
 use crate::os::signal::AltStack;
@@ -100,7 +101,12 @@ pub fn next(m: MRef) -> Option<GRef> {
             leave_with_p(m);
             return None;
         }
-        let Some(task) = next_task(m) else { continue };
+        let Some(task) = next_task(m) else {
+            if ordered::is_over(m) {
+                return None;
+            }
+            continue;
+        };
         stop_spinning(m);
         if let Some(g) = make_current(m, task) {
             return Some(g);
@@ -167,10 +173,13 @@ fn leave_with_p(m: MRef) {
 /// start.
 #[inline(always)]
 fn next_task(m: MRef) -> Option<Task> {
-    let given = m.stash.take();
-    if !m.is_locked() {
-        return given.or_else(|| find_runnable(m));
+    if m.is_free() {
+        return m.stash.take().or_else(|| find_runnable(m));
     }
+    if !m.is_locked() || m.bubble().is_some() {
+        return ordered::next_task(m);
+    }
+    let given = m.stash.take();
     let task = next_bound(m, m.p(), given);
     if task.is_none() {
         stop_spinning(m);
@@ -278,7 +287,7 @@ fn stop_spinning(m: MRef) {
 /// made ready here run before the turn of the goroutines in `runnext` is over. Returns true if
 /// other M's were not told of goroutines whose deadlines have passed.
 #[inline(always)]
-fn make_due_ready(m: MRef, p: PRef) -> bool {
+pub fn make_due_ready(m: MRef, p: PRef) -> bool {
     let (mut events, mut owes) = (0, false);
     if let Some(now) = own_timer_due(p) {
         (events, owes) = p.tell_later(|| p.timers.run(now));

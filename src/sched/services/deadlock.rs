@@ -182,6 +182,26 @@ fn tell(rt: &Runtime) {
     }
 }
 
+/// The lines of the report about the goroutines of the calling thread's bubble, which all wait.
+pub fn of_bubble() -> String {
+    unwind::refresh_modules();
+    let text = |symbols: &mut Symbols| {
+        let (mut text, mut count) = (String::new(), 0);
+        rt().for_each_g(|g| {
+            if g.is_in_bubble() && count < LISTED {
+                count += 1;
+                text += &lines(g, symbols);
+            }
+        });
+        text
+    };
+    let shows_all = rt().debug.all_frames;
+    let named = Symbols::have_memory()
+        .then(|| stack::on_large(|| text(&mut Symbols::new(shows_all))))
+        .flatten();
+    named.unwrap_or_else(|| text(&mut Symbols::none()))
+}
+
 /// The most goroutines that the report lists.
 const LISTED: usize = 100;
 

@@ -6,7 +6,7 @@
 //! operations; the thread that takes the P makes up for that with `membarrier`.
 
 use super::back_from_call;
-use crate::sched::run::{order, requests, yielding};
+use crate::sched::run::{order, ordered, requests, yielding};
 use crate::sched::types::m::{self, INSIDE, MRef, OUTSIDE};
 use core::sync::atomic::{Ordering, compiler_fence};
 
@@ -203,7 +203,7 @@ pub fn outside<R>(f: impl FnOnce() -> R) -> R {
 #[cold]
 #[inline(never)]
 fn answer(m: MRef) -> MRef {
-    give_way_if_asked(back_from_call::ensure_p(m));
+    give_way_if_asked(ordered::step(back_from_call::ensure_p(m)));
     // SAFETY: the M came from outside, so a goroutine runs this.
     unsafe { m::must_current() }
 }

@@ -100,7 +100,7 @@ pub fn find_own_thread(m: MRef, g: GRef) -> MRef {
 #[inline(always)]
 fn must_leave_thread(m: MRef, g: GRef) -> bool {
     (bound::is_borrowed(g, m) || bound::is_for_pinned(m))
-        && !g.has(flags::BOUND)
+        && !g.has(flags::BOUND | flags::BUBBLE)
         && !m.stops_world.get()
 }
 
@@ -121,7 +121,8 @@ pub fn leave_p(m: MRef, g: GRef, at_once: bool) {
         g.left_at.set(time::now());
         return;
     }
-    let at_once = at_once || will_be_missed(m, g);
+    // Nothing but the goroutine's own M may run a bubble's P.
+    let at_once = (at_once || will_be_missed(m, g)) && !g.has(flags::BUBBLE);
     let p = m.p();
     mark(m, p);
     if at_once && p.take_from_call(PStatus::Idle) {

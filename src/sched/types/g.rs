@@ -65,6 +65,12 @@ pub mod flags {
     pub const TIMED: u32 = 1 << 23;
     /// `last_error` isn't 0: the goroutine's last look-up of a host has failed.
     pub const FOUND_NO_HOST: u32 = 1 << 24;
+    /// Is in a bubble, whose M is `bound_m`.
+    pub const BUBBLE: u32 = 1 << 25;
+    /// Was in a bubble that is over, and never runs again.
+    pub const GIVEN_UP: u32 = 1 << 26;
+    /// Flags with which a goroutine that becomes ready may belong in no queue of the waker's P.
+    pub const ELSEWHERE: u32 = BOUND | BUBBLE | GIVEN_UP;
     /// Flags with which a direct switch to the goroutine needs more than the switch.
     pub const SPECIAL: u32 = BOUND | AVOID_RUNNER | AVOID_PINNED | UNBORN | REMOTE | TIMED;
     /// Flags with which the end of the goroutine needs more than usual.
@@ -149,7 +155,7 @@ pub struct G {
 
     /// For the goroutine of `gs_run`: the M of `gs_run`'s thread.
     pub runner: Cell<*const M>,
-    /// For a bound goroutine: the only M that may run it.
+    /// For a bound goroutine, or one in a bubble: the only M that may run it.
     pub bound_m: RelaxedCell<*const M>,
     /// Calls of `gs_lock_os_thread` not yet undone. Also read by threads that make a dump.
     pub lock_depth: RelaxedCell<u32>,

@@ -1,6 +1,7 @@
 //! M: an OS thread that runs goroutines.
 
 use super::attachment::Attachment;
+use super::course::{Bubble, Course};
 use super::g::{G, GRef};
 use super::gift::Gift;
 use super::hold::{AtomicHold, Hold};
@@ -76,10 +77,12 @@ pub struct M {
     /// The P that the M held before the call, or before the P was taken.
     pub old_p: Cell<*const P>,
     /// Non-zero: goroutines switch to g0, not directly to each other. Bits [`HOOKED`],
-    /// [`ATTACHED`] and [`TRACED`]; below them the number of goroutines that have locked the thread
+    /// [`ATTACHED`], [`TRACED`] and [`ORDERED`]; below them the number of goroutines that have locked the thread
     /// (`gs_lock_os_thread`), plus 1 while an interrupted goroutine waits in the signal handler.
     /// While that number isn't 0 the M runs only goroutines that are bound to it.
     pub by_g0: Cell<usize>,
+    /// The ordered run in which the M takes part, or null: see [`ORDERED`].
+    pub course: Cell<*const Course>,
     /// The hooks of the embedder on this thread.
     pub hooks: OfM,
     /// The place in a worker group that the M took last; [`Place::next`] leads to its other places.
@@ -182,6 +185,8 @@ pub const ATTACHED: usize = 1 << 62;
 /// A bit of [`M::by_g0`]: the M's events are traced. If no other bit is set, goroutines switch
 /// directly nevertheless.
 pub const TRACED: usize = 1 << 61;
+/// A bit of [`M::by_g0`]: the M takes part in an ordered run, `M::course`.
+pub const ORDERED: usize = 1 << 60;
 /// The bit of [`M::pinned_here`] that goes with [`TRACED`].
 const TRACES_CALLS: u32 = 1 << 31;
 
@@ -213,6 +218,7 @@ impl M {
             pinned: Fifo::new(),
             old_p: Cell::new(ptr::null()),
             by_g0: Cell::new(0),
+            course: Cell::new(ptr::null()),
             hooks: OfM::new(),
             places: AtomicPtr::new(ptr::null_mut()),
             sleeps_locked: AtomicBool::new(false),
@@ -357,7 +363,36 @@ impl M {
     /// Whether the M runs only goroutines that are bound to it: see `by_g0`.
     #[inline(always)]
     pub fn is_locked(&self) -> bool {
-        self.by_g0.get() & !(HOOKED | ATTACHED | TRACED) != 0
+        self.by_g0.get() & !(HOOKED | ATTACHED | TRACED | ORDERED) != 0
+    }
+
+    /// Whether the M runs any goroutine in any order: it is neither locked nor in an ordered run.
+    #[inline(always)]
+    pub fn is_free(&self) -> bool {
+        self.by_g0.get() & !(HOOKED | ATTACHED | TRACED) == 0
+    }
+
+    /// Lets the M take part in an ordered run, or, with null, no longer. Only the M's thread may call
+    /// this.
+    ///
+    /// # Safety
+    /// The run stays until the M takes part no longer.
+    pub unsafe fn set_course(&self, course: *const Course) {
+        let by_g0 = self.by_g0.get() & !ORDERED;
+        self.by_g0.set(if course.is_null() { by_g0 } else { by_g0 | ORDERED });
+        self.course.set(course);
+    }
+
+    /// The ordered run in which the M takes part.
+    #[inline(always)]
+    pub fn course(&self) -> Option<&Course> {
+        // SAFETY: null, or a run that stays, as `set_course` was told.
+        unsafe { self.course.get().as_ref() }
+    }
+
+    /// The bubble that the M runs.
+    pub fn bubble(&self) -> Option<&Bubble> {
+        self.course()?.bubble.as_ref()
     }
 
     /// Whether the M is in a worker group. Any thread may ask.

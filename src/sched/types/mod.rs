@@ -3,6 +3,7 @@
 pub mod attachment;
 pub mod attention;
 pub mod blocked;
+pub mod course;
 pub mod g;
 pub mod gift;
 pub mod hold;

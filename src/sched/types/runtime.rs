@@ -20,6 +20,7 @@ use crate::sched::ext::gang::state::Gangs;
 use crate::sched::prim::debug::Debug;
 use crate::sched::prim::headcount::{Forks, Headcount};
 use crate::sched::prim::idle::Idle;
+use crate::sched::prim::limits;
 use crate::sched::run::aside::Aside;
 use crate::sched::run::requests::World;
 use crate::sched::services::inspector::Inspector;
@@ -72,12 +73,15 @@ pub struct Runtime {
     pub number: u32,
     pub topology: Topology,
     pub nodes: Vec<Node>,
-    /// The P's by their numbers; null: not made yet.
+    /// The P's by their numbers; null: not made yet. Behind the numbers below GOMAXPROCS' limit come
+    /// those of the P's for bubbles.
     pub all_ps: Vec<AtomicPtr<P>>,
     /// GOMAXPROCS.
     pub procs: AtomicUsize,
     /// The number of P's in `all_ps` that have been made. A P above GOMAXPROCS stays.
     pub made_ps: AtomicUsize,
+    /// The P's for bubbles that no bubble uses now, and how many have been made.
+    pub bubble_ps: Locked<(Vec<PRef>, usize)>,
     pub idle: Idle,
     pub world: World,
     pub sysmon: Sysmon,
@@ -381,7 +385,8 @@ impl Runtime {
     }
 
     pub fn p_if_made(&self, id: usize) -> Option<PRef> {
-        (id < self.made_ps.load(Ordering::Acquire)).then(|| self.p(id))
+        let is_made = id < self.made_ps.load(Ordering::Acquire) || id >= limits::PROCS;
+        is_made.then(|| self.p(id))
     }
 
     /// The P's below GOMAXPROCS.
@@ -413,6 +418,44 @@ impl Runtime {
         self.all_ps[id].store(p, Ordering::Release);
         self.made_ps.store(id + 1, Ordering::Release);
         Some(self.p(id))
+    }
+
+    /// Takes a P for a bubble, which only [`Runtime::give_bubble_p_back`] takes back. `-EAGAIN`: there
+    /// are too many bubbles; `-ENOMEM`.
+    pub fn take_bubble_p(&self) -> Result<PRef, i32> {
+        let taken = self.bubble_ps.with(|(free, made)| match free.pop() {
+            Some(p) => Ok(Ok(p)),
+            None if *made == limits::BUBBLES => Err(-libc::EAGAIN),
+            None => {
+                *made += 1;
+                Ok(Err(*made - 1))
+            }
+        })?;
+        let number = match taken {
+            Ok(p) => return Ok(p),
+            Err(number) => number,
+        };
+        let (id, node) = (limits::PROCS + number, &self.nodes[0]);
+        let p = P::new(id, node, self.stack_class, limits::RING, false);
+        // Without memory the number is lost, which costs one bubble.
+        let p = mem::place(p, node.memory).ok_or(-libc::ENOMEM)?;
+        self.all_ps[id].store(p, Ordering::Release);
+        let p = self.p(id);
+        p.alone.set(true);
+        p.become_idle();
+        Ok(p)
+    }
+
+    /// Takes back the P of a bubble that is over: idle, and with nothing queued.
+    pub fn give_bubble_p_back(&self, p: PRef) {
+        self.bubble_ps.with(|(free, _)| free.push(p));
+    }
+
+    /// The P's that have been made for bubbles.
+    pub fn made_bubble_ps(&self) -> impl Iterator<Item = PRef> + '_ {
+        let made = self.bubble_ps.with(|(_, made)| *made);
+        let ids = limits::PROCS..limits::PROCS + made;
+        ids.filter(|&id| !self.all_ps[id].load(Ordering::Acquire).is_null()).map(|id| self.p(id))
     }
 
     /// Sets GOMAXPROCS, whose P's have been made.
@@ -728,9 +771,11 @@ impl Runtime {
     }
 }
 
-/// Calls `f` with the descriptor if a goroutine has it.
+/// Calls `f` with the descriptor if a goroutine has it. A goroutine of a bubble is shown in its bubble
+/// alone: a stopper of the world doesn't stop it.
 fn visit(g: &G, f: &mut impl FnMut(&G)) {
-    let is_there = g.status() != Status::Dead;
+    let is_elsewhere = || !m::current().is_some_and(|m| g.is_in_bubble_of(m));
+    let is_there = g.status() != Status::Dead && !(g.is_in_bubble() && is_elsewhere());
     // Pairs with the fence in `spawn::create`.
     fence(Ordering::Acquire);
     if is_there {

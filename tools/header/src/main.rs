@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 /// The files of `src/capi`, in the order of the header's sections.
-const SECTIONS: [&str; 13] = [
+const SECTIONS: [&str; 14] = [
     "start",
     "goroutines",
     "channels",
@@ -18,6 +18,7 @@ const SECTIONS: [&str; 13] = [
     "numa",
     "stats",
     "trace",
+    "test",
 ];
 
 /// The files of `src/capi` that are not sections of the header.

@@ -226,7 +226,7 @@ fn make_epoll_with_bell() -> Result<(i32, Bell), i32> {
 
 /// Closes all instances and bells. No M may poll any more.
 pub fn close_all(rt: &Runtime) {
-    rt.all_made_ps().for_each(|p| p.poll.instance.close());
+    rt.all_made_ps().chain(rt.made_bubble_ps()).for_each(|p| p.poll.instance.close());
     rt.nodes.iter().for_each(|n| n.poll.instance.close());
 }
 

@@ -104,6 +104,11 @@ impl Poll {
         self.last_poll.load(Ordering::Relaxed)
     }
 
+    /// For the owner of a bubble's P: the goroutines that wait for its files were given up.
+    pub fn forget_waits(&self) {
+        self.waiting.store(0, Ordering::Relaxed);
+    }
+
     pub fn is_attended(&self) -> bool {
         self.attended.load(Ordering::Relaxed)
     }

@@ -1,0 +1,112 @@
+//! What a run that failed was, for people.
+
+use super::explore::{Plan, Told};
+use crate::backtrace::symbols::{Symbol, Symbols};
+use crate::sched::prim::draws::Script;
+use crate::sched::types::course::{Note, Outcome, Seen};
+use crate::stack;
+use core::fmt;
+
+/// A run that has failed.
+pub struct Report<'a> {
+    pub plan: &'a Plan,
+    pub seed: u64,
+    pub told: &'a Told,
+    /// After how many runs of how many, and the runs that it took to shrink the schedule.
+    pub runs: Option<(u64, u64, u32)>,
+}
+
+impl fmt::Display for Report<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let ran = &self.told.ran;
+        let what = match &ran.outcome {
+            Outcome::Done => "the failure did not come again: the function keeps state between runs",
+            Outcome::Deadlock => "all goroutines are asleep - deadlock!",
+            Outcome::TooLong => "the run takes too many steps",
+            Outcome::Failed(why) | Outcome::Disturbed(why) => why,
+        };
+        write!(f, "gosched: test: seed {}", self.seed)?;
+        if let Some((nth, of, _)) = self.runs {
+            write!(f, ", run {nth} of {of}")?;
+        }
+        writeln!(f, ": {what}")?;
+        f.write_str(&self.told.waiting)?;
+        if matches!(ran.outcome, Outcome::Disturbed(_)) {
+            writeln!(f, "  Such a run can't be had again: let goroutines of the bubble do this.")?;
+        }
+        let script = Script(ran.draws.clone());
+        match (self.runs, ran.draws.len()) {
+            (Some(_), 0) => writeln!(f, "It fails without a switch that isn't needed.")?,
+            (Some((_, _, tried)), n) => writeln!(
+                f,
+                "The shortest schedule that fails has {n} switch{} ({tried} runs to find it), after {} steps:",
+                if n == 1 { "" } else { "es" },
+                ran.steps
+            )?,
+            (None, n) => writeln!(f, "Its schedule has {n} switches, in {} steps:", ran.steps)?,
+        }
+        let shown = stack::on_large(|| notes(&ran.notes)).unwrap_or_default();
+        f.write_str(&shown)?;
+        write!(f, "To have it again: GOSCHED_TEST=replay={script}")?;
+        if self.runs.is_none() && self.plan.script.is_none() {
+            write!(f, " or GOSCHED_TEST=seed={}", self.seed)?;
+        }
+        writeln!(f)
+    }
+}
+
+/// The most switches that are shown.
+const MOST: usize = 40;
+
+fn notes(notes: &[Note]) -> String {
+    let mut symbols = if Symbols::have_memory() { Symbols::new(false) } else { Symbols::none() };
+    let mut text = String::new();
+    for (i, note) in notes.iter().take(MOST).enumerate() {
+        let to = note.to.as_ref().map_or("a fault".to_owned(), |seen| place(seen, &mut symbols));
+        text += &match &note.from {
+            Some(from) => {
+                let from = place(from, &mut symbols);
+                format!("  {}. step {}: {from}\n     gives way to {to}\n", i + 1, note.step)
+            }
+            None => format!("  {}. step {}: next is {to}\n", i + 1, note.step),
+        };
+    }
+    if notes.len() > MOST {
+        text += &format!("  ... and {} more\n", notes.len() - MOST);
+    }
+    text
+}
+
+/// A goroutine, with the function that it calls and the place of that call.
+fn place(seen: &Seen, symbols: &mut Symbols) -> String {
+    let mut text = format!("goroutine {}", seen.id);
+    if !seen.name.is_empty() {
+        text += &format!(" {:?}", seen.name);
+    }
+    let (mut call, mut by) = (None, None);
+    symbols.visible(&seen.frames, &mut |symbol| {
+        if symbol.is_library {
+            call.get_or_insert(symbol.function.to_owned());
+        } else if by.is_none() && !is_inline_part(symbol) {
+            by = Some(symbol.describe());
+        }
+    });
+    if by.is_none() && seen.function != 0 {
+        symbols.frames(seen.function, true, &mut |symbol| {
+            if !symbol.is_library && !symbol.is_inlined {
+                by = Some(symbol.describe());
+            }
+        });
+        return by.map_or(text.clone(), |by| format!("{text}, new, with {by}"));
+    }
+    match (call, by) {
+        (Some(call), Some(by)) => format!("{text} at {call} in {by}"),
+        (None, Some(by)) => format!("{text} in {by}"),
+        _ => text,
+    }
+}
+
+/// Whether the function is one of the header's that are inlined into the caller's.
+fn is_inline_part(symbol: &Symbol) -> bool {
+    symbol.function.starts_with("gs_") && symbol.function.ends_with("_inline")
+}

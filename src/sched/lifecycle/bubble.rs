@@ -1,0 +1,190 @@
+//! Bubbles: `gs_test_run` makes the calling thread run a function and all goroutines that come of it,
+//! alone, in an order that draws decide, with a virtual clock. `run/BUBBLES.md` has the protocol.
+
+use super::run::borrow;
+use super::spawn::{self, Options};
+use crate::os::{locked::Locked, time};
+use crate::sched::prim::draws::{Draw, Draws, Schedule, Script};
+use crate::sched::run::requests;
+use crate::sched::types::course::{Bubble, Check, Course, ENDING, Note, Outcome};
+use crate::sched::types::g::flags;
+use crate::sched::types::m::{self, MRef};
+use crate::sched::types::p::{P, PRef};
+use crate::sched::types::runtime::{Guest, rt};
+use crate::sched::types::task::GoFn;
+use core::cell::{Cell, RefCell};
+use core::ffi::{c_int, c_void};
+use core::ptr;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+/// The virtual time at which each bubble begins, in ns.
+const BEGINNING: i64 = 1_000_000_000;
+
+/// What decides a run.
+#[derive(Clone)]
+pub struct Setup {
+    pub seed: u64,
+    pub schedule: Schedule,
+    /// About how many steps the run will have; 0: not known.
+    pub steps: u64,
+    /// The run has these draws, and all others are plain.
+    pub script: Option<Script>,
+    pub max_steps: u64,
+    pub check: Option<(Check, *mut c_void)>,
+    /// Whether [`Ran::notes`] are wanted.
+    pub explains: bool,
+}
+
+/// What a run was.
+#[derive(Clone, Debug)]
+pub struct Ran {
+    pub outcome: Outcome,
+    pub steps: u64,
+    /// The draws that were not plain.
+    pub draws: Vec<Draw>,
+    /// What these draws were.
+    pub notes: Vec<Note>,
+    /// How much virtual time has passed, in ns.
+    pub took: i64,
+}
+
+/// Runs `f(arg)` in a bubble. `when_over` is called when the run is over, while its goroutines are
+/// still there. Fails with `-EBUSY` (the thread is an M already), `-EDEADLK` (it has stopped the
+/// world), `-EAGAIN` (too many bubbles), `-ENOMEM`.
+pub fn run(
+    f: GoFn,
+    arg: *mut c_void,
+    pc: usize,
+    setup: Setup,
+    when_over: &mut dyn FnMut(&Outcome),
+) -> Result<Ran, i32> {
+    if m::current().is_some() {
+        return Err(-libc::EBUSY);
+    }
+    let _inside = Guest::enter()?;
+    let p = rt().take_bubble_p()?;
+    let draws = Draws::new(setup.seed, setup.schedule, setup.steps, setup.script);
+    let bubble = Bubble {
+        seed: setup.seed,
+        p,
+        clock: Cell::new(BEGINNING),
+        next_id: Cell::new(1),
+        max_steps: setup.max_steps,
+        check: setup.check,
+        notes: setup.explains.then(|| RefCell::new(Vec::new())),
+        outcome: RefCell::new(None),
+        is_disturbed: AtomicBool::new(false),
+        why: Locked::new(String::new()),
+    };
+    let course = Course::new(draws, Some(bubble));
+    let ran = Cell::new(None);
+    let create = |m: MRef| {
+        // SAFETY: `end` below, or this, undoes it before `course` is gone.
+        unsafe { m.set_course(&course) };
+        let root = spawn::spawn_in_bubble(m, f, arg, pc, &Options::DEFAULT);
+        if root.is_err() {
+            // SAFETY: as above.
+            unsafe { m.set_course(ptr::null()) };
+        }
+        root
+    };
+    let begin = |m: MRef, _| {
+        p.spawns_carefully.set(true);
+        p.become_running(m);
+        m.p.set(p.as_ptr().cast_const().cast::<P>());
+        ordered_runs_begin();
+    };
+    let end = |m: MRef| {
+        if let Some(bubble) = &course.bubble {
+            let outcome = bubble.outcome.borrow().clone().unwrap_or(Outcome::Done);
+            when_over(&outcome);
+            let draws = course.draws.borrow();
+            ran.set(Some(Ran {
+                outcome,
+                steps: draws.steps(),
+                draws: draws.made().to_vec(),
+                notes: bubble.notes.as_ref().map_or(Vec::new(), |notes| notes.take()),
+                took: bubble.clock.get() - BEGINNING,
+            }));
+        }
+        ordered_runs_end();
+        give_up(m, p);
+        m.p.set(ptr::null());
+        p.become_idle();
+    };
+    let e = borrow(create, begin, end);
+    rt().give_bubble_p_back(p);
+    ran.take().ok_or(e)
+}
+
+/// The run is over: its goroutines that are left never run again. Their stacks and descriptors stay
+/// as they are, because objects of the user may have waiters there.
+fn give_up(m: MRef, p: PRef) {
+    ENDING.with(|()| {
+        if p.created.load(Ordering::Relaxed) != p.ended.load(Ordering::Relaxed) {
+            rt().for_each_g(|g| {
+                if g.is_in_bubble_of(m) {
+                    g.flags.set(g.flags.get() & !flags::BUBBLE | flags::GIVEN_UP);
+                }
+            });
+        }
+        // SAFETY: no goroutine of the run runs any more.
+        unsafe { m.set_course(ptr::null()) };
+    });
+    m.stash.set(None);
+    p.timers.close(false, None);
+    p.poll.forget_waits();
+    for count in [&p.created, &p.ended] {
+        count.store(0, Ordering::Relaxed);
+    }
+}
+
+/// The number of bubbles, with whose first and last the clock changes.
+static BUBBLES: Locked<usize> = Locked::new(0);
+
+fn ordered_runs_begin() {
+    requests::ordered_run_begins();
+    BUBBLES.with(|n| {
+        *n += 1;
+        time::set_clock(Some(clock));
+    });
+}
+
+fn ordered_runs_end() {
+    BUBBLES.with(|n| {
+        *n -= 1;
+        if *n == 0 {
+            time::set_clock(None);
+        }
+    });
+    requests::ordered_run_ends();
+}
+
+/// clock_gettime(2), but in a bubble its virtual time.
+unsafe extern "C" fn clock(id: libc::clockid_t, to: *mut libc::timespec) -> c_int {
+    match m::current().and_then(|m| m.bubble().map(|b| b.clock.get())) {
+        Some(now) => {
+            // SAFETY: writable, as the caller says.
+            unsafe { *to = time::timespec(now) };
+            0
+        }
+        // SAFETY: as the caller says.
+        None => unsafe { libc::clock_gettime(id, to) },
+    }
+}
+
+/// The seed of the bubble that the caller is in; 0: it is in none.
+pub fn seed() -> u64 {
+    m::current().and_then(|m| m.bubble().map(|b| b.seed)).unwrap_or(0)
+}
+
+/// Ends the bubble that the calling goroutine is in, as failed, and never returns then.
+pub fn fail(why: String) {
+    let Some(m) = m::current() else { return };
+    if let Some(bubble) = m.bubble() {
+        bubble.end(Outcome::Failed(why));
+        if m::is_on_goroutine(m) {
+            crate::sched::run::ordered::leave_for_good(m);
+        }
+    }
+}

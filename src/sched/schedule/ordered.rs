@@ -1,0 +1,135 @@
+//! How the M of an ordered run chooses on g0, and when the virtual clock of a bubble moves.
+
+use super::g0::{find_runnable, make_due_ready};
+use crate::backtrace::unwind;
+use crate::os::time;
+use crate::sched::ext::hooks;
+use crate::sched::run::ordered::{count_step, gather, number_of};
+use crate::sched::take::registers;
+use crate::sched::types::course::{Bubble, Course, Note, Outcome, Seen};
+use crate::sched::types::g::flags;
+use crate::sched::types::m::MRef;
+use crate::sched::types::p::PRef;
+use crate::sched::types::task::{Task, TaskKind};
+use crate::sched::wait::netpoll;
+use core::sync::atomic::Ordering;
+
+/// The longest time for which a bubble that waits for a real file sleeps before it looks whether it
+/// was disturbed, in ns.
+const LOOK: i64 = 10_000_000;
+
+/// The most frames of a goroutine that are kept for a [`Note`].
+const FRAMES: usize = 24;
+
+/// Takes the task that the M of an ordered run runs next, with its P. `None`: the bubble is over
+/// ([`is_over`]); or the caller looks again from the start.
+#[cold]
+#[inline(never)]
+pub fn next_task(m: MRef) -> Option<Task> {
+    let course = m.course()?;
+    let chosen = course.next.take();
+    let stepped = chosen.is_some();
+    let task = m.stash.take().or(chosen).or_else(|| match &course.bubble {
+        Some(bubble) => next_in_bubble(m, course, bubble),
+        None => {
+            make_due_ready(m, m.p());
+            gather(m, course);
+            choose(course).or_else(|| find_runnable(m))
+        }
+    });
+    if let Some(task) = &task {
+        if let Some(notes) = course.bubble.as_ref().and_then(|bubble| bubble.notes.as_ref()) {
+            note(course, &mut notes.borrow_mut(), stepped, task);
+        }
+        course.last.set(number_of(task));
+    }
+    task
+}
+
+/// Notes what the latest draw was, if it wasn't plain. `stepped`: the goroutine before was left at a
+/// step, and is the last of those that can run.
+fn note(course: &Course, notes: &mut Vec<Note>, stepped: bool, task: &Task) {
+    let draws = course.draws.borrow();
+    // Faults are notes too, without a goroutine to go on.
+    let known = draws.made().len();
+    if known <= notes.len() {
+        return;
+    }
+    notes.resize(known, Note { step: draws.steps(), from: None, to: None });
+    let list = course.ready.borrow();
+    let from = if stepped { list.back().and_then(see) } else { None };
+    if let Some(last) = notes.last_mut() {
+        (last.from, last.to) = (from, see(task));
+    }
+}
+
+fn see(task: &Task) -> Option<Seen> {
+    let TaskKind::Goroutine(g) = task.kind() else { return None };
+    let mut frames = Vec::new();
+    if !g.has(flags::UNBORN)
+        && let Some((_, from)) = registers::at_rest(g)
+    {
+        let mut add = |frame| {
+            frames.push(frame);
+            frames.len() < FRAMES
+        };
+        // SAFETY: the goroutine is at rest, and this M is its bubble's.
+        unsafe { unwind::walk(from, g.stack_bounds(), &mut add) };
+    }
+    // SAFETY: the goroutine can run, so it has not ended.
+    let name = unsafe { g.name() }.map_or(String::new(), |name| name.to_string_lossy().into_owned());
+    let function = g.f.get().map_or(0, |f| f as usize);
+    Some(Seen { id: g.id.load(Ordering::Relaxed), name, frames, function })
+}
+
+/// Whether the M's bubble is over, so that its thread goes back to its owner.
+pub fn is_over(m: MRef) -> bool {
+    m.bubble().is_some_and(Bubble::is_over)
+}
+
+/// Chooses one of the goroutines that can run.
+fn choose(course: &Course) -> Option<Task> {
+    let mut list = course.ready.borrow_mut();
+    let at = course.draws.borrow_mut().switch(course.last.get(), false, &list, number_of)?;
+    list.remove(at)
+}
+
+fn next_in_bubble(m: MRef, course: &Course, bubble: &Bubble) -> Option<Task> {
+    let p = m.p();
+    loop {
+        if p.timers.next() <= bubble.clock.get() {
+            p.timers.run(bubble.clock.get());
+        }
+        gather(m, course);
+        if !count_step(course, bubble) {
+            return None;
+        }
+        if !course.ready.borrow().is_empty() {
+            return choose(course);
+        }
+        if p.created.load(Ordering::Relaxed) == p.ended.load(Ordering::Relaxed) {
+            bubble.end(Outcome::Done);
+        } else if p.poll.is_waited_for() {
+            hooks::idle(m);
+            wait_for_files(m, p, bubble);
+        } else if p.timers.next() != i64::MAX {
+            bubble.clock.set(p.timers.next().max(bubble.clock.get()));
+        } else {
+            bubble.end(Outcome::Deadlock);
+        }
+    }
+}
+
+/// Waits for real files, but at most until the next timer is due. Meanwhile the virtual clock goes as
+/// the real one does: whatever answers by these files knows no other time.
+fn wait_for_files(m: MRef, p: PRef, bubble: &Bubble) {
+    if netpoll::poll(m, p) > 0 {
+        return;
+    }
+    let (clock, began) = (bubble.clock.get(), time::real());
+    let until = p.timers.next().min(clock + LOOK);
+    let found = netpoll::take_events(p, until);
+    let now = (clock + time::real() - began).min(until);
+    bubble.clock.set(if found.len() == 0 { until } else { now });
+    found.into_queues(p);
+}

@@ -1,0 +1,143 @@
+//! Ordered runs: one thread runs goroutines in an order that draws decide (`prim::draws`). There are
+//! two kinds: *bubbles*, which `gs_test_run` makes, with a virtual clock; and the whole runtime with
+//! `seed` of `GOSCHED_DEBUG`, with the real clock. `run/BUBBLES.md` has the protocol.
+
+use super::g::{G, GRef, flags};
+use super::m::MRef;
+use super::p::PRef;
+use super::task::Task;
+use crate::backtrace::unwind::Frame;
+use crate::os::locked::Locked;
+use crate::sched::prim::draws::Draws;
+use core::cell::{Cell, RefCell};
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicBool, Ordering};
+use std::collections::VecDeque;
+
+/// The user's check after each step of a bubble: 0: all is well.
+pub type Check = unsafe extern "C" fn(*mut c_void) -> c_int;
+
+/// How a bubble has ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// All goroutines have ended.
+    Done,
+    /// All goroutines wait, and no timer is left.
+    Deadlock,
+    /// The run has taken too many steps.
+    TooLong,
+    /// The check or `gs_test_fail` says so, with this text.
+    Failed(String),
+    /// Something that isn't part of the bubble has acted in it.
+    Disturbed(String),
+}
+
+/// An ordered run. Only the thread that holds its P uses it, but for `disturbed`.
+pub struct Course {
+    /// The goroutines that can run, but for the running one; who waits longest comes first.
+    pub ready: RefCell<VecDeque<Task>>,
+    pub draws: RefCell<Draws>,
+    /// The goroutine that a step has chosen, until g0 runs it.
+    pub next: Cell<Option<Task>>,
+    /// The number of the goroutine that has run last: it makes the draws on g0.
+    pub last: Cell<u32>,
+    /// `Some` in a bubble.
+    pub bubble: Option<Bubble>,
+}
+
+/// What a bubble has besides.
+pub struct Bubble {
+    pub seed: u64,
+    /// The bubble's own P, which is in none of the runtime's lists.
+    pub p: PRef,
+    /// The virtual clock, in ns.
+    pub clock: Cell<i64>,
+    /// The id of the next goroutine.
+    pub next_id: Cell<u64>,
+    pub max_steps: u64,
+    pub check: Option<(Check, *mut c_void)>,
+    /// What each draw that isn't plain was, if the run is to be explained.
+    pub notes: Option<RefCell<Vec<Note>>>,
+    /// Set once: the run is over.
+    pub outcome: RefCell<Option<Outcome>>,
+    /// Something from outside has woken a goroutine of the bubble: `why` has the text.
+    pub is_disturbed: AtomicBool,
+    pub why: Locked<String>,
+}
+
+/// What a draw that isn't plain was.
+#[derive(Clone, Debug)]
+pub struct Note {
+    /// At which step, from 1 on.
+    pub step: u64,
+    /// The goroutine that the run has left, unless that goroutine waits or has ended; and the one that
+    /// went on.
+    pub from: Option<Seen>,
+    pub to: Option<Seen>,
+}
+
+/// A goroutine at a step.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    pub id: u64,
+    /// Empty: none.
+    pub name: String,
+    /// Its frames, the innermost first; none: it has not begun.
+    pub frames: Vec<Frame>,
+    /// The address of its function; 0: not known.
+    pub function: usize,
+}
+
+/// Held by a thread that disturbs a bubble, and by the thread that ends one: a goroutine of a bubble
+/// that is over is found [given up](flags::GIVEN_UP).
+pub static ENDING: Locked<()> = Locked::new(());
+
+impl Course {
+    pub fn new(draws: Draws, bubble: Option<Bubble>) -> Course {
+        Course {
+            ready: RefCell::new(VecDeque::new()),
+            draws: RefCell::new(draws),
+            next: Cell::new(None),
+            last: Cell::new(0),
+            bubble,
+        }
+    }
+}
+
+impl Bubble {
+    pub fn is_over(&self) -> bool {
+        self.outcome.borrow().is_some()
+    }
+
+    /// Ends the run, unless it is over.
+    pub fn end(&self, outcome: Outcome) {
+        self.outcome.borrow_mut().get_or_insert(outcome);
+    }
+
+    /// Takes an id for a goroutine: ids count from 1 in each bubble, so that a run that comes again
+    /// has them again.
+    pub fn take_id(&self) -> u64 {
+        let id = self.next_id.get();
+        self.next_id.set(id + 1);
+        id
+    }
+}
+
+/// The number of a goroutine in its run: its id. Numbers that don't fit are no worse than others:
+/// they only have to come again.
+pub fn number(g: GRef) -> u32 {
+    g.id.load(Ordering::Relaxed) as u32
+}
+
+impl G {
+    /// Whether the goroutine is in a bubble, or was given up with one.
+    #[inline(always)]
+    pub fn is_in_bubble(&self) -> bool {
+        self.flags.seen() & (flags::BUBBLE | flags::GIVEN_UP) != 0
+    }
+
+    /// Whether the goroutine is in the bubble of this M.
+    pub fn is_in_bubble_of(&self, m: MRef) -> bool {
+        self.flags.seen() & flags::BUBBLE != 0 && self.bound_m.seen() == m.as_ptr().cast_const()
+    }
+}
