@@ -5,6 +5,7 @@ pub mod biased;
 pub mod cgroup;
 pub mod cpu;
 pub mod epoll;
+pub mod failing;
 pub mod file;
 pub mod forking;
 pub mod futex;

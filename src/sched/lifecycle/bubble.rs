@@ -83,8 +83,7 @@ pub fn run(
         unsafe { m.set_course(&course) };
         let root = spawn::spawn_in_bubble(m, f, arg, pc, &Options::DEFAULT);
         if root.is_err() {
-            // SAFETY: as above.
-            unsafe { m.set_course(ptr::null()) };
+            rt().join_course(m);
         }
         root
     };
@@ -128,8 +127,7 @@ fn give_up(m: MRef, p: PRef) {
                 }
             });
         }
-        // SAFETY: no goroutine of the run runs any more.
-        unsafe { m.set_course(ptr::null()) };
+        rt().join_course(m);
     });
     m.stash.set(None);
     p.timers.close(false, None);

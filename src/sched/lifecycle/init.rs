@@ -10,18 +10,19 @@ use crate::os::locked::Locked;
 use crate::os::oversleep::Oversleep;
 use crate::os::spin::{LongLock, SpinLock, backoff};
 use crate::os::thread::{self, NoCancel, SignalMask, Thread};
-use crate::os::{self, file, futex, heap, log, mem, signal, time};
+use crate::os::{self, failing, file, futex, heap, log, mem, signal, time};
 use crate::sched::ext::gang::state::Gangs;
 use crate::sched::ext::hooks::{self, IN_THREAD_HOOKS};
 use crate::sched::ext::{self};
 use crate::sched::prim::clock;
 use crate::sched::prim::config::{Config, ConfigRequest};
 use crate::sched::prim::debug::Debug;
+use crate::sched::prim::draws::{Draws, Schedule};
 use crate::sched::prim::idle::Idle;
 use crate::sched::prim::limits::{BUBBLES, PROCS as MAX, RING as CAPACITY};
 use crate::sched::run::aside::Aside;
 use crate::sched::run::requests::World;
-use crate::sched::run::{group, owner};
+use crate::sched::run::{group, owner, requests};
 use crate::sched::schedule::g0;
 use crate::sched::services::inspector::Inspector;
 use crate::sched::services::sysmon::state::Sysmon;
@@ -30,6 +31,7 @@ use crate::sched::services::{quit, sysmon};
 use crate::sched::take::preempt;
 use crate::sched::take::template::Template;
 use crate::sched::types::blocked::{self, Counted};
+use crate::sched::types::course::Course;
 use crate::sched::types::m;
 use crate::sched::types::node::Node;
 use crate::sched::types::runtime::{
@@ -345,6 +347,14 @@ impl Runtime {
         let debug = Debug::from_env();
         sanitizer::find_by_name(os::symbol);
         stack::configure(debug.mprotect, debug.guard_budget);
+        let course = debug.seed.map(|seed| {
+            let draws = Draws::new(seed, Schedule::Random, 0, None);
+            if debug.is_random_seed {
+                let line = format!("gosched: to have this order again: GOSCHED_DEBUG=seed={seed}\n");
+                failing::say(line);
+            }
+            Box::new(Course::new(draws, None))
+        });
         let mut topology = config.topology;
         if !debug.no_shuffle {
             topology.reorder(&shuffled(topology.nodes.len()));
@@ -360,7 +370,7 @@ impl Runtime {
             topology,
             nodes,
             all_ps: (0..MAX + BUBBLES).map(|_| AtomicPtr::new(ptr::null_mut())).collect(),
-            procs: AtomicUsize::new(config.procs),
+            procs: AtomicUsize::new(if course.is_some() { 1 } else { config.procs }),
             made_ps: AtomicUsize::new(0),
             bubble_ps: Locked::new((Vec::new(), 0)),
             idle: Idle::new(),
@@ -373,6 +383,7 @@ impl Runtime {
             aside: Aside::new(),
             gangs: Gangs::new(),
             debug,
+            course,
             points: &ext::POINTS,
             ring_capacity: if debug.tiny_queues { 4 } else { CAPACITY },
             fp: FpControl::current(),
@@ -389,8 +400,8 @@ impl Runtime {
             runners: AtomicUsize::new(0),
             exiting: AtomicBool::new(false),
             slice: config.slice,
-            preempt_signal: config.preempt_signal,
-            cooperative: config.cooperative,
+            preempt_signal: if debug.seed.is_some() { 0 } else { config.preempt_signal },
+            cooperative: config.cooperative || debug.seed.is_some(),
             thread_main: g0::thread_main,
             taking: LongLock::new(),
             warned_thread: AtomicBool::new(false),
@@ -421,6 +432,10 @@ impl Runtime {
     fn start(&self) -> Result<(), i32> {
         preempt::set_up(self);
         self.make_ps()?;
+        if self.course.is_some() {
+            self.p(0).spawns_carefully.set(true);
+            requests::ordered_run_begins();
+        }
         file::make_room_for_library();
         sysmon::start(self)?;
         if self.debug.sigquit {
@@ -523,6 +538,9 @@ impl Runtime {
     unsafe fn free(rt: &'static Runtime) {
         // SAFETY: `rt` came from `Box::into_raw` and no thread uses it, as the caller says.
         let mut rt = unsafe { Box::from_raw(ptr::from_ref(rt).cast_mut()) };
+        if rt.course.is_some() {
+            requests::ordered_run_ends();
+        }
         netpoll::close_all(&rt);
         netpoll::ended();
         hooks::ended();

@@ -94,7 +94,7 @@ fn spawn_carefully(m: MRef, f: GoFn, arg: *mut c_void, pc: usize) -> i32 {
         // descriptor.
         return spawn_with(f, arg, pc, &Options::DEFAULT).map_or_else(|e| e, |_| 0);
     }
-    p.spawns_carefully.set(p.migrates);
+    p.spawns_carefully.set(p.migrates || m.course().is_some());
     let Some(n) = stacks::newborn(p) else { return -libc::ENOMEM };
     let spawner = m::current_g();
     fill(n, f, arg, pc, id_of(spawner));

@@ -1,5 +1,7 @@
 //! `GOSCHED_DEBUG`: switches that make races likely, switches for tests, and what users see.
 
+use crate::os::time;
+
 /// The switches: `name=value` pairs separated by commas; unknown names are ignored.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Debug {
@@ -23,6 +25,10 @@ pub struct Debug {
     pub all_frames: bool,
     /// SIGQUIT makes a dump.
     pub sigquit: bool,
+    /// The whole runtime is an ordered run with this seed (`types::course`): one P, no preemption.
+    pub seed: Option<u64>,
+    /// The seed was to be chosen here.
+    pub is_random_seed: bool,
     /// A report of leaked goroutines when the process exits, and when a shutdown finds goroutines.
     pub leaks: bool,
 }
@@ -43,6 +49,10 @@ impl Debug {
                 "tinyqueues" => d.tiny_queues = on,
                 "noshuffle" => d.no_shuffle = on,
                 "leaks" => d.leaks = on,
+                "seed" if value == "random" => {
+                    (d.seed, d.is_random_seed) = (Some(random_seed()), true);
+                }
+                "seed" => d.seed = value.parse().ok(),
                 "mprotect" => d.mprotect = on,
                 "allframes" => d.all_frames = on,
                 "sigquit" => d.sigquit = on,
@@ -54,6 +64,13 @@ impl Debug {
         }
         d
     }
+}
+
+/// A seed that is short to write.
+fn random_seed() -> u64 {
+    let mixed = (time::now() as u64 ^ u64::from(std::process::id()) << 32)
+        .wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    1 + mixed % 999_999_999
 }
 
 #[cfg(test)]
@@ -68,5 +85,8 @@ mod tests {
         assert!(d.migrate && !d.random_order && d.tiny_queues);
         assert_eq!(d.guard_budget, 12);
         assert_eq!((d.schedtrace, d.scheddetail), (1000, false));
+        assert_eq!((d.seed, Debug::parse("seed=17").seed), (None, Some(17)));
+        assert_eq!(Debug::parse("seed=soon").seed, None);
+        assert!(Debug::parse("seed=random").seed.is_some_and(|seed| seed > 0));
     }
 }

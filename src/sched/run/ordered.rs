@@ -126,6 +126,9 @@ pub fn count_step(course: &Course, bubble: &Bubble) -> bool {
     !bubble.is_over()
 }
 
+/// In this number of steps out of 1000, a select tries its cases in another than the plain order.
+const OTHER_ORDER: u32 = 250;
+
 /// A step: the running goroutine is about to call a function of the library, and another goroutine
 /// may go on first. Returns the M on which the caller resumes.
 #[cold]
@@ -142,6 +145,8 @@ pub fn step(m: MRef) -> MRef {
         return m;
     }
     gather(m, course);
+    // A select that begins here tries its cases in an order that these numbers decide.
+    m.seed_random(course.draws.borrow_mut().fault(number(g), OTHER_ORDER, u32::MAX));
     let chosen = {
         let list = course.ready.borrow();
         course.draws.borrow_mut().switch(number(g), true, &list, number_of)

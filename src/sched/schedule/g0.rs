@@ -287,7 +287,7 @@ fn stop_spinning(m: MRef) {
 /// made ready here run before the turn of the goroutines in `runnext` is over. Returns true if
 /// other M's were not told of goroutines whose deadlines have passed.
 #[inline(always)]
-pub fn make_due_ready(m: MRef, p: PRef) -> bool {
+fn make_due_ready(m: MRef, p: PRef) -> bool {
     let (mut events, mut owes) = (0, false);
     if let Some(now) = own_timer_due(p) {
         (events, owes) = p.tell_later(|| p.timers.run(now));

@@ -1,9 +1,10 @@
 //! How the M of an ordered run chooses on g0, and when the virtual clock of a bubble moves.
 
-use super::g0::{find_runnable, make_due_ready};
+use super::g0::find_runnable;
 use crate::backtrace::unwind;
 use crate::os::time;
 use crate::sched::ext::hooks;
+use crate::sched::run::order::own_timer_due;
 use crate::sched::run::ordered::{count_step, gather, number_of};
 use crate::sched::take::registers;
 use crate::sched::types::course::{Bubble, Course, Note, Outcome, Seen};
@@ -18,6 +19,9 @@ use core::sync::atomic::Ordering;
 /// was disturbed, in ns.
 const LOOK: i64 = 10_000_000;
 
+/// After this number of choices in a row among goroutines that can run, timers and files have a turn.
+const BUSY: u32 = 500;
+
 /// The most frames of a goroutine that are kept for a [`Note`].
 const FRAMES: usize = 24;
 
@@ -31,11 +35,7 @@ pub fn next_task(m: MRef) -> Option<Task> {
     let stepped = chosen.is_some();
     let task = m.stash.take().or(chosen).or_else(|| match &course.bubble {
         Some(bubble) => next_in_bubble(m, course, bubble),
-        None => {
-            make_due_ready(m, m.p());
-            gather(m, course);
-            choose(course).or_else(|| find_runnable(m))
-        }
+        None => next_by_seed(m, course),
     });
     if let Some(task) = &task {
         if let Some(notes) = course.bubble.as_ref().and_then(|bubble| bubble.notes.as_ref()) {
@@ -92,6 +92,27 @@ fn choose(course: &Course) -> Option<Task> {
     let mut list = course.ready.borrow_mut();
     let at = course.draws.borrow_mut().switch(course.last.get(), false, &list, number_of)?;
     list.remove(at)
+}
+
+/// In a runtime that is one ordered run: timers depend on the real clock, so they fire one after the
+/// other and only when nothing else can run, or has for `BUSY` choices.
+fn next_by_seed(m: MRef, course: &Course) -> Option<Task> {
+    let p = m.p();
+    gather(m, course);
+    let busy = course.busy.get() + 1;
+    if busy >= BUSY || course.ready.borrow().is_empty() {
+        course.busy.set(0);
+        if own_timer_due(p).is_some() {
+            p.timers.run(p.timers.next());
+        }
+        if netpoll::is_due(p) {
+            netpoll::poll(m, p);
+        }
+        gather(m, course);
+    } else {
+        course.busy.set(busy);
+    }
+    choose(course).or_else(|| find_runnable(m))
 }
 
 fn next_in_bubble(m: MRef, course: &Course, bubble: &Bubble) -> Option<Task> {

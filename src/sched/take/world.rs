@@ -259,7 +259,8 @@ fn retire(p: PRef, to: PRef) {
 pub fn gomaxprocs(n: i32) -> i32 {
     let rt = rt();
     let before = rt.procs() as i32;
-    if n <= 0 || n == before {
+    // An ordered run has one P.
+    if n <= 0 || n == before || rt.course.is_some() {
         return before;
     }
     let world = stop();

@@ -41,9 +41,17 @@ pub struct Course {
     pub next: Cell<Option<Task>>,
     /// The number of the goroutine that has run last: it makes the draws on g0.
     pub last: Cell<u32>,
+    /// How many choices in a row were made while a goroutine could run.
+    pub busy: Cell<u32>,
     /// `Some` in a bubble.
     pub bubble: Option<Bubble>,
 }
+
+// SAFETY: the thread that holds the run's P uses the cells, and a P passes from thread to thread with
+// what its holder has written; `is_disturbed` and `why` are for any thread.
+unsafe impl Send for Course {}
+// SAFETY: as above.
+unsafe impl Sync for Course {}
 
 /// What a bubble has besides.
 pub struct Bubble {
@@ -99,6 +107,7 @@ impl Course {
             draws: RefCell::new(draws),
             next: Cell::new(None),
             last: Cell::new(0),
+            busy: Cell::new(0),
             bubble,
         }
     }

@@ -556,6 +556,11 @@ impl M {
         number
     }
 
+    /// Decides the random numbers to come, until this is called again; 0: they are all 0.
+    pub fn seed_random(&self, seed: u32) {
+        self.rng.set(u64::from(seed).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    }
+
     /// The P. Panics if the M holds none.
     ///
     /// Code on a goroutine has a P from [`crate::sched::take::boundary::Entered::new`] on, which

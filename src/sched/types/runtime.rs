@@ -1,6 +1,7 @@
 //! The runtime: what exists once from `gs_init` to `gs_shutdown`, and how to find a P, an M, a node
 //! or a descriptor in it.
 
+use super::course::Course;
 use super::g::{G, Status};
 use super::m::{self, M, MRef};
 use super::node::{LONGEST_THEFT, Node};
@@ -93,6 +94,8 @@ pub struct Runtime {
     pub aside: Aside,
     pub gangs: Gangs,
     pub debug: Debug,
+    /// The ordered run that the whole runtime is: `seed` of `GOSCHED_DEBUG`.
+    pub course: Option<Box<Course>>,
     /// The functions of gangs and hooks that the rooms below them call.
     pub points: &'static Points,
     /// The number of tasks that each of a P's rings holds.
@@ -612,8 +615,18 @@ impl Runtime {
             all.push(m?);
             let m: *const M = &raw const **all.last()?;
             // SAFETY: a box's content stays where it is.
-            Some(unsafe { MRef::from_ptr(m) })
+            let m = unsafe { MRef::from_ptr(m) };
+            self.join_course(m);
+            Some(m)
         })
+    }
+
+    /// Lets the M take part in the ordered run that the whole runtime is, if it is one. For an M that no
+    /// thread has, or by its thread.
+    pub fn join_course(&self, m: MRef) {
+        let course = self.course.as_deref().map_or(ptr::null(), ptr::from_ref);
+        // SAFETY: the runtime's run stays as long as its M's do.
+        unsafe { m.set_course(course) };
     }
 
     /// Takes back an M whose thread could not be started.

@@ -51,6 +51,8 @@ const AFTER_TIMER: i64 = 500_000;
 /// `LONGEST_CHECK` (ns).
 const CHECK: i64 = 300_000;
 const LONGEST_CHECK: i64 = 5_000_000;
+/// In an ordered run a call that lasts for this time, in ns, loses its P.
+const LONG_CALL: i64 = 20_000_000;
 /// sysmon polls the files of a running P if no thread has done so for this time, in ns.
 const FILES: i64 = 300_000;
 /// sysmon checks a P again this time, in ns, after it has sent its thread a signal.
@@ -427,6 +429,9 @@ impl Look {
 fn check_p(rt: &Runtime, p: PRef, seen: &mut SeenP, now: i64) -> bool {
     let look = Look::at(p, now);
     seen.next = i64::MAX;
+    if rt.course.is_some() {
+        return check_ordered(rt, p, seen, &look);
+    }
     if loan::end_if_long(rt, p, now) {
         (seen.slice, seen.asked) = (now, false);
     }
@@ -442,6 +447,17 @@ fn check_p(rt: &Runtime, p: PRef, seen: &mut SeenP, now: i64) -> bool {
     };
     poll_if_late(p, seen, now);
     acted
+}
+
+/// Checks the P of an ordered run: no turn ends, and a P is taken only from a call that is long, by any
+/// clock, because a goroutine that can run may have to end it.
+fn check_ordered(rt: &Runtime, p: PRef, seen: &mut SeenP, look: &Look) -> bool {
+    if look.has_moved(seen) {
+        let Look { now, tick, turn, syscall_tick, .. } = *look;
+        *seen = SeenP { tick, turn, syscall_tick, ..SeenP::new(now) };
+    }
+    let is_long = look.now - seen.since >= LONG_CALL;
+    is_long && look.status == PStatus::Syscall && retake(rt, p)
 }
 
 /// Makes a P that is no longer quick share its work.
