@@ -461,3 +461,28 @@ pub fn write_whole(fd: i32, mut bytes: &[u8]) -> i32 {
     }
     0
 }
+
+/// Lets writes to this descriptor go nowhere until [`undivert`]. Returns what that needs.
+pub fn divert(fd: i32) -> i32 {
+    // SAFETY: calls of the system with valid arguments.
+    unsafe {
+        let kept = libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3);
+        let nowhere = libc::open(c"/dev/null".as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
+        if kept >= 0 && nowhere >= 0 {
+            libc::dup2(nowhere, fd);
+        }
+        libc::close(nowhere);
+        kept
+    }
+}
+
+/// Undoes [`divert`], which has returned `kept`.
+pub fn undivert(fd: i32, kept: i32) {
+    if kept >= 0 {
+        // SAFETY: `divert` has made this descriptor.
+        unsafe {
+            libc::dup2(kept, fd);
+            libc::close(kept);
+        }
+    }
+}

@@ -81,6 +81,28 @@ pub fn abort() -> ! {
     unsafe { libc::abort() }
 }
 
+/// Ends the process as if this signal had.
+pub fn end_by_signal(sig: i32) -> ! {
+    // SAFETY: the default action, and a signal to this thread.
+    unsafe {
+        libc::signal(sig, libc::SIG_DFL);
+        libc::raise(sig);
+    }
+    abort()
+}
+
+/// The name of a signal of a crash.
+pub fn signal_name(sig: i32) -> &'static str {
+    match sig {
+        libc::SIGABRT => "SIGABRT",
+        libc::SIGSEGV => "SIGSEGV",
+        libc::SIGBUS => "SIGBUS",
+        libc::SIGILL => "SIGILL",
+        libc::SIGFPE => "SIGFPE",
+        _ => "a signal",
+    }
+}
+
 /// Whether the preemption signal may come at any moment in the user's code. False in models: there
 /// it comes only where the model says so.
 pub const HAS_SIGNALS: bool = true;

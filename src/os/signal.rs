@@ -490,3 +490,53 @@ extern "C" fn handle_quit(_: i32, _: *mut libc::siginfo_t, _: *mut c_void, _: bo
     let hook: fn() = unsafe { core::mem::transmute(hook) };
     hook();
 }
+
+/// Called for each fault and each abort(3), before the host's action. Must be async-signal-safe.
+pub type CrashHook = fn(sig: i32, context: *const c_void);
+
+static CRASH: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
+const CRASHES: [i32; 5] =
+    [libc::SIGABRT, libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE];
+static HOST_CRASHES: [Host; CRASHES.len()] = [const { Host::new() }; CRASHES.len()];
+
+arch::signal_handler!(crash_entry, handle_crash);
+
+/// Calls the hook for the signals of a crash. One caller at a time.
+pub fn on_crash(hook: CrashHook) {
+    CRASH.store(hook as *mut (), Ordering::Release);
+    for (sig, host) in CRASHES.into_iter().zip(&HOST_CRASHES) {
+        host.install(sig, crash_entry as *const () as usize);
+    }
+}
+
+/// Undoes [`on_crash`].
+pub fn end_crash() {
+    for (sig, host) in CRASHES.into_iter().zip(&HOST_CRASHES) {
+        host.give_back(sig, crash_entry as *const () as usize);
+    }
+}
+
+extern "C" fn handle_crash(
+    sig: i32,
+    info: *mut libc::siginfo_t,
+    context: *mut c_void,
+    by_kernel: bool,
+) {
+    let hook = CRASH.load(Ordering::Acquire);
+    // SAFETY: only `on_crash` stores, and such a function.
+    let hook: CrashHook = unsafe { core::mem::transmute(hook) };
+    hook(sig, context);
+    if let Some(at) = CRASHES.iter().position(|&s| s == sig) {
+        // SAFETY: the arguments are the handler's.
+        unsafe { HOST_CRASHES[at].deliver(sig, info, context, by_kernel) };
+    }
+}
+
+/// For a handler that will never return: gives the thread the interrupted code's signal mask.
+///
+/// # Safety
+/// `context` is the `ucontext_t` that the handler was given.
+pub unsafe fn leave_handler(context: *const c_void) {
+    // SAFETY: as the caller says.
+    set_mask(unsafe { interrupted_mask(context) });
+}

@@ -3,7 +3,7 @@
 use super::report::Report;
 use super::shrink::shrink;
 use crate::backtrace::unwind;
-use crate::os::{log, time};
+use crate::os::{self, file, log, time};
 use crate::sched::lifecycle::bubble::{self, Ran, Setup};
 use crate::sched::prim::draws::{Schedule, Script};
 use crate::sched::services::deadlock;
@@ -27,6 +27,19 @@ pub struct Plan {
     pub script: Option<Script>,
     /// Nothing is printed.
     pub is_quiet: bool,
+}
+
+/// What a run is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Manner {
+    /// It is the only one: a crash ends the process.
+    Alone,
+    /// One of many: a crash is a failure like others.
+    OneOfMany,
+    /// To report what it does.
+    Explained,
+    /// To crash again, for good.
+    Last,
 }
 
 /// A run, and the report of the goroutines that wait in it if it has ended with a deadlock.
@@ -55,8 +68,10 @@ impl Plan {
         seed: u64,
         steps: u64,
         script: Option<Script>,
-        explains: bool,
+        manner: Manner,
     ) -> Result<Told, i32> {
+        let explains = manner == Manner::Explained;
+        let tells = !self.is_quiet && matches!(manner, Manner::Alone | Manner::Explained);
         let setup = Setup {
             seed,
             schedule: self.schedule,
@@ -65,15 +80,28 @@ impl Plan {
             max_steps: self.max_steps,
             check: self.check,
             explains,
+            catches: matches!(manner, Manner::OneOfMany | Manner::Explained),
+            last_words: match manner {
+                Manner::Alone => format!(
+                    "gosched: test: seed {seed}: the process ends; to have it again: GOSCHED_TEST={}\n",
+                    match &self.script {
+                        Some(script) => format!("replay={script}"),
+                        None => format!("seed={seed}"),
+                    }
+                ),
+                _ => String::new(),
+            },
         };
         if explains {
             unwind::refresh_modules();
         }
         let mut waiting = String::new();
         let mut when_over = |outcome: &Outcome| {
-            if explains && *outcome == Outcome::Deadlock {
-                waiting = deadlock::of_bubble();
-            }
+            waiting = match outcome {
+                Outcome::Deadlock if tells => deadlock::of_bubble(),
+                Outcome::Crashed(..) if tells => deadlock::of_crash(),
+                _ => String::new(),
+            };
         };
         let ran = bubble::run(self.f, self.arg, self.pc, setup, &mut when_over)?;
         Ok(Told { ran, waiting })
@@ -86,33 +114,32 @@ fn errno_of(outcome: &Outcome) -> i32 {
         Outcome::Done => 0,
         Outcome::Deadlock => -libc::EDEADLK,
         Outcome::TooLong => -libc::ETIMEDOUT,
-        Outcome::Failed(_) => -libc::EPROTO,
+        Outcome::Failed(_) | Outcome::Crashed(..) => -libc::EPROTO,
         Outcome::Disturbed(_) => -libc::EPERM,
     }
 }
 
 /// Runs once, and reports a failure. `gs_test_run`.
 pub fn run(plan: &Plan) -> i32 {
-    match plan.once(plan.seed, 0, plan.script.clone(), !plan.is_quiet) {
-        Ok(told) => {
-            if told.ran.outcome != Outcome::Done && !plan.is_quiet {
-                let report = Report { plan, seed: plan.seed, told: &told, runs: None };
-                log::say(format_args!("{report}"));
-            }
-            errno_of(&told.ran.outcome)
-        }
-        Err(e) => e,
+    let told = match plan.once(plan.seed, 0, plan.script.clone(), Manner::Alone) {
+        Ok(told) => told,
+        Err(e) => return e,
+    };
+    if told.ran.outcome != Outcome::Done && !plan.is_quiet {
+        let report = Report { plan, seed: plan.seed, told: &told, runs: None };
+        log::say(format_args!("{report}"));
     }
+    errno_of(&told.ran.outcome)
 }
 
 /// Runs with `runs` seeds, until one fails; then looks for the shortest schedule that fails, and
-/// reports it. Returns the number of good runs, or the error of the run that failed.
-/// `gs_test_explore`.
+/// reports it. Returns the number of good runs, or the error of the run that failed. If a goroutine
+/// crashes, the process ends in the end. `gs_test_explore`.
 pub fn explore(plan: &Plan, runs: u64) -> i64 {
     let mut steps = 0;
     for i in 0..runs {
         let seed = plan.seed.wrapping_add(i);
-        let ran = match plan.once(seed, steps, plan.script.clone(), false) {
+        let ran = match plan.once(seed, steps, plan.script.clone(), Manner::OneOfMany) {
             Ok(told) => told.ran,
             Err(e) => return e.into(),
         };
@@ -120,14 +147,47 @@ pub fn explore(plan: &Plan, runs: u64) -> i64 {
             steps = ran.steps;
             continue;
         }
+        let crashed = matches!(ran.outcome, Outcome::Crashed(..));
+        let mut script = Script(ran.draws.clone());
         if !plan.is_quiet {
-            let (script, tried) = shrink(plan, seed, &ran);
-            if let Ok(told) = plan.once(seed, 0, Some(script), true) {
+            // If something goes wrong from here on, this is known.
+            log::say(format_args!(
+                "gosched: test: seed {seed}, run {} of {runs} fails; now for the shortest schedule",
+                i + 1
+            ));
+            let hush = crashed.then(Hush::begin);
+            let (shortest, tried) = shrink(plan, seed, &ran);
+            let told = plan.once(seed, 0, Some(shortest.clone()), Manner::Explained);
+            drop(hush);
+            if let Ok(told) = told {
                 let report = Report { plan, seed, told: &told, runs: Some((i + 1, runs, tried)) };
                 log::say(format_args!("{report}"));
             }
+            script = shortest;
+        }
+        if let Outcome::Crashed(_, sig) = ran.outcome {
+            script.0.sort_unstable();
+            let _ = plan.once(seed, 0, Some(script), Manner::Last);
+            os::end_by_signal(sig);
         }
         return errno_of(&ran.outcome).into();
     }
     runs as i64
+}
+
+/// While this exists, nothing is written to standard error: a test that crashes says so each time.
+struct Hush {
+    stderr: i32,
+}
+
+impl Hush {
+    fn begin() -> Hush {
+        Hush { stderr: file::divert(libc::STDERR_FILENO) }
+    }
+}
+
+impl Drop for Hush {
+    fn drop(&mut self) {
+        file::undivert(libc::STDERR_FILENO, self.stderr);
+    }
 }

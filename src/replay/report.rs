@@ -4,7 +4,7 @@ use super::explore::{Plan, Told};
 use crate::backtrace::symbols::{Symbol, Symbols};
 use crate::sched::prim::draws::Script;
 use crate::sched::types::course::{Note, Outcome, Seen};
-use crate::stack;
+use crate::{os, stack};
 use core::fmt;
 
 /// A run that has failed.
@@ -23,6 +23,7 @@ impl fmt::Display for Report<'_> {
             Outcome::Done => "the failure did not come again: the function keeps state between runs",
             Outcome::Deadlock => "all goroutines are asleep - deadlock!",
             Outcome::TooLong => "the run takes too many steps",
+            Outcome::Crashed(id, sig) => &format!("goroutine {id} crashes by {}", os::signal_name(*sig)),
             Outcome::Failed(why) | Outcome::Disturbed(why) => why,
         };
         write!(f, "gosched: test: seed {}", self.seed)?;
@@ -34,24 +35,24 @@ impl fmt::Display for Report<'_> {
         if matches!(ran.outcome, Outcome::Disturbed(_)) {
             writeln!(f, "  Such a run can't be had again: let goroutines of the bubble do this.")?;
         }
-        let script = Script(ran.draws.clone());
-        match (self.runs, ran.draws.len()) {
-            (Some(_), 0) => writeln!(f, "It fails without a switch that isn't needed.")?,
-            (Some((_, _, tried)), n) => writeln!(
-                f,
-                "The shortest schedule that fails has {n} switch{} ({tried} runs to find it), after {} steps:",
-                if n == 1 { "" } else { "es" },
-                ran.steps
-            )?,
-            (None, n) => writeln!(f, "Its schedule has {n} switches, in {} steps:", ran.steps)?,
+        let again = match self.runs {
+            None if self.plan.script.is_none() => format!("seed={}", self.seed),
+            _ => format!("replay={}", Script(ran.draws.clone())),
+        };
+        if let Some((_, _, tried)) = self.runs {
+            match ran.draws.len() {
+                0 => writeln!(f, "It fails without any switch that isn't needed.")?,
+                n => writeln!(
+                    f,
+                    "The shortest schedule that fails has {n} switch{}, and {} steps ({tried} runs to find it):",
+                    if n == 1 { "" } else { "es" },
+                    ran.steps
+                )?,
+            }
+            let shown = stack::on_large(|| notes(&ran.notes)).unwrap_or_default();
+            f.write_str(&shown)?;
         }
-        let shown = stack::on_large(|| notes(&ran.notes)).unwrap_or_default();
-        f.write_str(&shown)?;
-        write!(f, "To have it again: GOSCHED_TEST=replay={script}")?;
-        if self.runs.is_none() && self.plan.script.is_none() {
-            write!(f, " or GOSCHED_TEST=seed={}", self.seed)?;
-        }
-        writeln!(f)
+        writeln!(f, "To have it again: GOSCHED_TEST={again}")
     }
 }
 

@@ -1,6 +1,6 @@
 //! From a run that fails to the shortest schedule that fails.
 
-use super::explore::Plan;
+use super::explore::{Manner, Plan};
 use crate::sched::lifecycle::bubble::Ran;
 use crate::sched::prim::draws::{Draw, Script};
 use crate::sched::types::course::Outcome;
@@ -20,7 +20,7 @@ pub fn shrink(plan: &Plan, seed: u64, failed: &Ran) -> (Script, u32) {
         runs += 1;
         let mut sorted = draws.to_vec();
         sorted.sort_unstable();
-        let told = plan.once(seed, 0, Some(Script(sorted)), false).ok()?;
+        let told = plan.once(seed, 0, Some(Script(sorted)), Manner::OneOfMany).ok()?;
         (discriminant::<Outcome>(&told.ran.outcome) == kind).then_some(told.ran.draws)
     };
     let mut best = failed.draws.clone();

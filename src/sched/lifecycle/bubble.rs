@@ -1,6 +1,7 @@
 //! Bubbles: `gs_test_run` makes the calling thread run a function and all goroutines that come of it,
 //! alone, in an order that draws decide, with a virtual clock. `run/BUBBLES.md` has the protocol.
 
+use super::crash;
 use super::run::borrow;
 use super::spawn::{self, Options};
 use crate::os::{locked::Locked, time};
@@ -31,6 +32,10 @@ pub struct Setup {
     pub script: Option<Script>,
     pub max_steps: u64,
     pub check: Option<(Check, *mut c_void)>,
+    /// Whether a crash of a goroutine ends the run, and not the process. If not, `last_words` are
+    /// written before.
+    pub catches: bool,
+    pub last_words: String,
     /// Whether [`Ran::notes`] are wanted.
     pub explains: bool,
 }
@@ -72,6 +77,9 @@ pub fn run(
         max_steps: setup.max_steps,
         check: setup.check,
         notes: setup.explains.then(|| RefCell::new(Vec::new())),
+        catches: setup.catches,
+        last_words: setup.last_words,
+        crashed_at: Cell::new(None),
         outcome: RefCell::new(None),
         is_disturbed: AtomicBool::new(false),
         why: Locked::new(String::new()),
@@ -142,6 +150,7 @@ static BUBBLES: Locked<usize> = Locked::new(0);
 
 fn ordered_runs_begin() {
     requests::ordered_run_begins();
+    crash::begin();
     BUBBLES.with(|n| {
         *n += 1;
         time::set_clock(Some(clock));
@@ -155,7 +164,24 @@ fn ordered_runs_end() {
             time::set_clock(None);
         }
     });
+    crash::end();
     requests::ordered_run_ends();
+}
+
+/// In the child of a fork, which has no bubble.
+///
+/// # Safety
+/// The caller is the child's only thread.
+pub unsafe fn forked() {
+    // SAFETY: as the caller says.
+    unsafe {
+        BUBBLES.reset();
+        ENDING.reset();
+        crash::forked();
+    }
+    BUBBLES.with(|n| *n = 0);
+    time::set_clock(None);
+    requests::forget_ordered_runs();
 }
 
 /// clock_gettime(2), but in a bubble its virtual time.

@@ -1,5 +1,6 @@
 //! fork(2): the locks that are held across it, and what the child forgets.
 
+use super::bubble;
 use super::{keys, orphans, stopping, tracing};
 use crate::os::forking::{ALLOCATES, FORKING, SYSMON_ABSTAINS, may_fork};
 use crate::os::{halt, heap, log, thread, time};
@@ -175,5 +176,7 @@ pub extern "C" fn in_child() {
     // SAFETY: this is the child's only thread.
     unsafe { tracing::forked() };
     hooks::forked();
+    // SAFETY: this is the child's only thread.
+    unsafe { bubble::forked() };
     quit::forked();
 }

@@ -3,7 +3,7 @@
 use super::fault::on_fault;
 use super::fork::{after_fork, before_fork, in_child};
 use super::goroutine::{goroutine_begin, goroutine_end};
-use super::{orphans, stopping, tracing};
+use super::{crash, orphans, stopping, tracing};
 use crate::arch::{self, FpControl, sanitizer};
 use crate::os::cpu::{self, CpuSet};
 use crate::os::locked::Locked;
@@ -352,6 +352,7 @@ impl Runtime {
             if debug.is_random_seed {
                 let line = format!("gosched: to have this order again: GOSCHED_DEBUG=seed={seed}\n");
                 failing::say(line);
+                crash::begin();
             }
             Box::new(Course::new(draws, None))
         });

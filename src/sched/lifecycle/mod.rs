@@ -3,6 +3,7 @@
 pub mod attach;
 pub mod bubble;
 pub mod cancel;
+pub mod crash;
 pub mod fault;
 pub mod fork;
 pub mod goroutine;

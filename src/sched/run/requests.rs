@@ -76,6 +76,11 @@ pub fn ordered_run_ends() {
     ORDERED.fetch_sub(1, Ordering::SeqCst);
 }
 
+/// In the child of a fork, where there is none.
+pub fn forget_ordered_runs() {
+    ORDERED.store(0, Ordering::SeqCst);
+}
+
 /// Asks the M that runs the P to act on these bits when its goroutine next enters the library, or
 /// when the M is next on g0.
 pub fn ask(p: PRef, bits: u32) {

@@ -14,9 +14,10 @@ use crate::os::{self, thread, time};
 use crate::sched::run::steal;
 use crate::sched::take::registers;
 use crate::sched::types::blocked::{self, BLOCKED_CALLS, BLOCKED_THREADS, BLOCKS, blocked_calls};
+use crate::sched::types::course::Outcome;
 use crate::sched::types::g::{G, GRef, Status, describe_creator};
 use crate::sched::types::hold::Hold;
-use crate::sched::types::m::M;
+use crate::sched::types::m::{self, M};
 use crate::sched::types::runtime::{Guest, Ms, Runtime, rt};
 use crate::sched::wait::netpoll;
 use crate::{stack, trace};
@@ -200,6 +201,39 @@ pub fn of_bubble() -> String {
         .then(|| stack::on_large(|| text(&mut Symbols::new(shows_all))))
         .flatten();
     named.unwrap_or_else(|| text(&mut Symbols::none()))
+}
+
+/// The lines of a report about the goroutine of the calling thread's bubble that has crashed: its
+/// functions.
+pub fn of_crash() -> String {
+    unwind::refresh_modules();
+    let Some(m) = m::current() else { return String::new() };
+    let Some((bubble, from)) = m.bubble().and_then(|b| Some((b, b.crashed_at.get()?))) else {
+        return String::new();
+    };
+    let Some(Outcome::Crashed(id, _)) = bubble.outcome.borrow().clone() else {
+        return String::new();
+    };
+    let mut frames = Vec::new();
+    rt().for_each_g(|g| {
+        if g.is_in_bubble() && g.id.load(Ordering::Relaxed) == id {
+            // SAFETY: `g` is a descriptor.
+            let bounds = unsafe { GRef::from_ptr(g) }.stack_bounds();
+            let mut add = |frame| {
+                frames.push(frame);
+                true
+            };
+            // SAFETY: the goroutine has left this stack for good.
+            unsafe { unwind::walk(from, bounds, &mut add) };
+        }
+    });
+    let text = |symbols: &mut Symbols| {
+        let mut text = String::new();
+        symbols.visible(&frames, &mut |symbol| text += &format!("    {}\n", symbol.describe()));
+        text
+    };
+    let named = Symbols::have_memory().then(|| stack::on_large(|| text(&mut Symbols::new(false))));
+    named.flatten().unwrap_or_default()
 }
 
 /// The most goroutines that the report lists.

@@ -6,6 +6,7 @@ use super::g::{G, GRef, flags};
 use super::m::MRef;
 use super::p::PRef;
 use super::task::Task;
+use crate::arch::Registers;
 use crate::backtrace::unwind::Frame;
 use crate::os::locked::Locked;
 use crate::sched::prim::draws::Draws;
@@ -28,6 +29,8 @@ pub enum Outcome {
     TooLong,
     /// The check or `gs_test_fail` says so, with this text.
     Failed(String),
+    /// This goroutine has ended the process by this signal, or would have.
+    Crashed(u64, i32),
     /// Something that isn't part of the bubble has acted in it.
     Disturbed(String),
 }
@@ -66,6 +69,11 @@ pub struct Bubble {
     pub check: Option<(Check, *mut c_void)>,
     /// What each draw that isn't plain was, if the run is to be explained.
     pub notes: Option<RefCell<Vec<Note>>>,
+    /// Whether a crash ends the run and not the process; if not, these words are written first.
+    pub catches: bool,
+    pub last_words: String,
+    /// The registers at the crash.
+    pub crashed_at: Cell<Option<Registers>>,
     /// Set once: the run is over.
     pub outcome: RefCell<Option<Outcome>>,
     /// Something from outside has woken a goroutine of the bubble: `why` has the text.
