@@ -798,6 +798,45 @@ typedef struct gs_stats {
 } gs_stats;
 
 /**
+ * How the network of a bubble behaves: see gs_test_run. Chances are out of 1000.
+ */
+typedef struct gs_test_net {
+    /**
+     * How long everything takes in one direction, in ns; 0: 100 us.
+     */
+    gs_duration delay;
+    /**
+     * By how much longer it may take, in ns. Datagrams overtake each other then.
+     */
+    gs_duration jitter;
+    /**
+     * A datagram is lost; a part of a stream is lost and sent again, 200 ms later or more.
+     */
+    uint32_t loss;
+    /**
+     * A datagram comes twice.
+     */
+    uint32_t duplicate;
+    /**
+     * With a call that sends, a connection falls silent for good; an attempt to connect is not
+     * answered, and fails after 127 s.
+     */
+    uint32_t cut;
+    /**
+     * With a call that sends, a connection is reset.
+     */
+    uint32_t reset;
+    /**
+     * An attempt to connect is refused.
+     */
+    uint32_t refuse;
+    /**
+     * A call reads or writes less than it could.
+     */
+    uint32_t short_io;
+} gs_test_net;
+
+/**
  * Options of gs_test_run and gs_test_explore. Zero stands for the default of each.
  */
 typedef struct gs_test_opts {
@@ -839,6 +878,7 @@ typedef struct gs_test_opts {
      * Must be 0.
      */
     uint32_t reserved;
+    struct gs_test_net net;
 } gs_test_opts;
 
 #ifdef __cplusplus

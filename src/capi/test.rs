@@ -1,8 +1,9 @@
 //! Tests of concurrent code: runs that can be had again.
 
 use super::sized::{self, Given, Grows};
-use super::{EINVAL, gs_fn};
+use super::{EINVAL, gs_duration, gs_fn};
 use crate::arch::with_return_address;
+use crate::io::memory;
 use crate::replay::{self, Plan};
 use crate::sched::lifecycle::bubble;
 use crate::sched::prim::draws::{Schedule, Script};
@@ -20,6 +21,29 @@ pub const GS_TEST_ROUND_ROBIN: u32 = 2;
 
 /// A flag: nothing is printed.
 pub const GS_TEST_QUIET: u32 = 1;
+
+/// How the network of a bubble behaves: see gs_test_run. Chances are out of 1000.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct gs_test_net {
+    /// How long everything takes in one direction, in ns; 0: 100 us.
+    pub delay: gs_duration,
+    /// By how much longer it may take, in ns. Datagrams overtake each other then.
+    pub jitter: gs_duration,
+    /// A datagram is lost; a part of a stream is lost and sent again, 200 ms later or more.
+    pub loss: u32,
+    /// A datagram comes twice.
+    pub duplicate: u32,
+    /// With a call that sends, a connection falls silent for good; an attempt to connect is not
+    /// answered, and fails after 127 s.
+    pub cut: u32,
+    /// With a call that sends, a connection is reset.
+    pub reset: u32,
+    /// An attempt to connect is refused.
+    pub refuse: u32,
+    /// A call reads or writes less than it could.
+    pub short_io: u32,
+}
 
 /// Options of gs_test_run and gs_test_explore. Zero stands for the default of each.
 #[derive(Clone, Copy)]
@@ -45,6 +69,7 @@ pub struct gs_test_opts {
     pub flags: u32,
     /// Must be 0.
     pub reserved: u32,
+    pub net: gs_test_net,
 }
 
 // SAFETY: `repr(C)`, begins with its size and has no padding.
@@ -64,6 +89,16 @@ impl Given for gs_test_opts {
         replay: ptr::null(),
         flags: 0,
         reserved: 0,
+        net: gs_test_net {
+            delay: 0,
+            jitter: 0,
+            loss: 0,
+            duplicate: 0,
+            cut: 0,
+            reset: 0,
+            refuse: 0,
+            short_io: 0,
+        },
     };
 }
 
@@ -71,6 +106,8 @@ impl Given for gs_test_opts {
 const SEED: u64 = 1;
 const DEPTH: u32 = 3;
 const MAX_STEPS: u64 = 1_000_000;
+/// In ns.
+const DELAY: i64 = 100_000;
 
 /// Runs f(arg) and all goroutines that come of it in a bubble: on the calling thread alone, in an
 /// order that opts->seed decides, with a virtual clock. Returns when all of them have ended.
@@ -185,10 +222,29 @@ unsafe fn plan(
         schedule,
         max_steps: if o.max_steps == 0 { MAX_STEPS } else { o.max_steps },
         check: o.check.map(|check| (check as _, o.check_arg)),
+        net: net(&o.net)?,
         script,
         is_quiet: o.flags & GS_TEST_QUIET != 0,
     };
     plan.by_environment(std::env::var("GOSCHED_TEST").ok().as_deref()).ok_or(EINVAL)
+}
+
+/// `-EINVAL`: a chance is above 1000, or a time below 0.
+fn net(o: &gs_test_net) -> Result<memory::Options, c_int> {
+    let chances = [o.loss, o.duplicate, o.cut, o.reset, o.refuse, o.short_io];
+    if o.delay < 0 || o.jitter < 0 || chances.iter().any(|&chance| chance > 1000) {
+        return Err(EINVAL);
+    }
+    Ok(memory::Options {
+        delay: if o.delay == 0 { DELAY } else { o.delay },
+        jitter: o.jitter,
+        loss: o.loss,
+        twice: o.duplicate,
+        cut: o.cut,
+        reset: o.reset,
+        refuse: o.refuse,
+        short: o.short_io,
+    })
 }
 
 /// Ends the bubble that the caller is in: gs_test_run returns -EPROTO, and the report says why. The

@@ -9,6 +9,8 @@ use crate::os::epoll::{self, EDGE, ERR, HUP, IN, OUT, PRI, RDHUP};
 use crate::os::file::FileKind;
 use crate::os::socket;
 use crate::os::spin::{LongLock, backoff};
+use crate::os::stand_in;
+use crate::sched::prim::limits;
 use crate::sched::run::park;
 use crate::sched::take::call;
 use crate::sched::types::p::{PRef, PStatus};
@@ -468,6 +470,9 @@ impl File {
         }
         self.home.set(home.id);
         self.runtime.set(rt.number);
+        if home.id as usize >= limits::PROCS && !stand_in::knows(fd) {
+            home.poll.has_real_files.set(true);
+        }
         Ok(())
     }
 

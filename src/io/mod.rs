@@ -9,6 +9,7 @@ mod error;
 pub(crate) mod file;
 mod hooks;
 mod known;
+pub mod memory;
 mod net;
 mod ops;
 mod process;
@@ -38,5 +39,7 @@ extern "C" fn forget_all() {
     table::forget_all();
     bell::forget_all();
     disk::forget_users();
+    // SAFETY: the child of a fork has one thread.
+    unsafe { memory::forked() };
     resolve::forget_helpers();
 }

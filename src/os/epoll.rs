@@ -1,6 +1,7 @@
 //! epoll.
 
 use super::file;
+use super::stand_in;
 use super::time;
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -51,7 +52,12 @@ fn control(epoll: i32, op: i32, fd: i32, events: u32, data: u64) -> Result<(), i
     let _errno = super::KeepErrno::new();
     let mut event = Event { events, u64: data };
     // SAFETY: the event is readable.
-    checked(unsafe { libc::epoll_ctl(epoll, op, fd, &mut event) }).map(drop)
+    let r = unsafe { libc::epoll_ctl(epoll, op, fd, &mut event) };
+    let wanted = (op != libc::EPOLL_CTL_DEL).then_some(data);
+    match stand_in::or(r as isize, |other| (other.watch)(fd, wanted)) {
+        e @ ..0 => Err(e as i32),
+        _ => Ok(()),
+    }
 }
 
 /// Waits for events until the deadline (ns; negative: none; 0: it doesn't wait). Returns how many

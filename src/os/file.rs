@@ -1,6 +1,7 @@
 //! System calls on file descriptors. Each function returns what the system call returns, or a
 //! negative errno value.
 
+use super::stand_in;
 use core::ffi::CStr;
 use core::mem::MaybeUninit;
 use core::ptr;
@@ -22,6 +23,9 @@ pub enum FileKind {
 
 /// The kind of the open file. `-EBADF`: the number is not open.
 pub fn kind(fd: i32) -> Result<FileKind, i32> {
+    if stand_in::knows(fd) {
+        return Ok(FileKind::Socket);
+    }
     let mut stat = MaybeUninit::<libc::stat>::uninit();
     // SAFETY: the struct is writable, and read only if the call has filled it in.
     let mode = unsafe {
@@ -41,6 +45,19 @@ pub fn kind(fd: i32) -> Result<FileKind, i32> {
 pub fn is_open(fd: i32) -> bool {
     // SAFETY: no pointers.
     unsafe { libc::fcntl(fd, libc::F_GETFD) >= 0 }
+}
+
+/// A descriptor on which no call of a file can be made: it only keeps its number. Or a negative errno
+/// value.
+pub fn open_path() -> i32 {
+    open(c"/", libc::O_PATH, 0)
+}
+
+/// Whether the descriptor is one like [`open_path`]'s.
+pub fn is_only_path(fd: i32) -> bool {
+    // SAFETY: no pointers.
+    let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
+    flags >= 0 && flags & libc::O_PATH != 0
 }
 
 /// Gives the calling thread a table of descriptors of its own, with nothing open in it.
@@ -95,6 +112,9 @@ pub fn use_own_table_with(keep: [i32; 2]) -> bool {
 
 /// Whether calls on the file don't block.
 pub fn is_nonblocking(fd: i32) -> Result<bool, i32> {
+    if stand_in::knows(fd) {
+        return Ok(true);
+    }
     // SAFETY: no pointers.
     match unsafe { libc::fcntl(fd, libc::F_GETFL) } {
         -1 => Err(-super::errno()),
@@ -111,7 +131,8 @@ pub fn make_nonblocking(fd: i32) -> i32 {
             || (flags & libc::O_NONBLOCK == 0
                 && libc::fcntl(fd, libc::F_SETFL, flags | libc::O_NONBLOCK) < 0)
         {
-            return -super::errno();
+            let known = |other: &stand_in::StandIn| (other.knows)(fd).then_some(0);
+            return stand_in::or(-1, known) as i32;
         }
     }
     0
@@ -120,7 +141,11 @@ pub fn make_nonblocking(fd: i32) -> i32 {
 /// close(2). The number is free afterwards, even after an error, except `-EBADF`.
 pub fn close(fd: i32) -> i32 {
     // SAFETY: no pointers; the caller wants the number closed.
-    match unsafe { libc::close(fd) } {
+    let result = unsafe { libc::close(fd) };
+    if let Some(other) = stand_in::get() {
+        (other.closed)(fd);
+    }
+    match result {
         0 => 0,
         _ => match super::errno() {
             libc::EINTR => 0,
@@ -330,6 +355,13 @@ pub fn poll_now(fd: i32, events: i16) -> isize {
     let mut one = libc::pollfd { fd, events, revents: 0 };
     // SAFETY: one entry.
     let n = answer(unsafe { libc::poll(&mut one, 1, 0) } as isize);
+    // The kernel says of a file on which nothing can be done that it can't be polled.
+    if n > 0
+        && one.revents & libc::POLLNVAL != 0
+        && let Some(r) = stand_in::get().and_then(|other| (other.poll)(fd, events))
+    {
+        return r;
+    }
     if n > 0 { one.revents as u16 as isize } else { n }
 }
 

@@ -23,6 +23,7 @@ pub mod process;
 pub mod signal;
 pub mod socket;
 pub mod spin;
+pub mod stand_in;
 pub mod thread;
 pub mod time;
 

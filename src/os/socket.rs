@@ -2,6 +2,7 @@
 //! value; none of them waits, none raises SIGPIPE.
 
 use super::file::Buffer;
+use super::stand_in::{self, or};
 use core::ffi::CStr;
 use core::net::SocketAddr;
 use core::ptr;
@@ -9,9 +10,6 @@ use core::ptr;
 pub type Address = libc::sockaddr;
 pub type Message = libc::msghdr;
 
-fn answer(r: isize) -> isize {
-    if r < 0 { -(super::errno() as isize) } else { r }
-}
 
 /// A message that consists only of buffers.
 fn message(buffers: &[Buffer]) -> Message {
@@ -30,10 +28,18 @@ pub unsafe fn recv(fd: i32, buffers: &[Buffer], flags: i32) -> isize {
     let flags = flags | libc::MSG_DONTWAIT;
     if let [b] = buffers {
         // SAFETY: the buffer is writable.
-        return answer(unsafe { libc::recv(fd, b.iov_base, b.iov_len, flags) });
+        return unsafe {
+            or(libc::recv(fd, b.iov_base, b.iov_len, flags), |other| {
+                (other.receive)(fd, buffers, flags, ptr::null_mut(), ptr::null_mut())
+            })
+        };
     }
     // SAFETY: the buffers are writable.
-    answer(unsafe { libc::recvmsg(fd, &mut message(buffers), flags) })
+    unsafe {
+        or(libc::recvmsg(fd, &mut message(buffers), flags), |other| {
+            (other.receive)(fd, buffers, flags, ptr::null_mut(), ptr::null_mut())
+        })
+    }
 }
 
 /// send(2) from several buffers.
@@ -44,10 +50,18 @@ pub unsafe fn send(fd: i32, buffers: &[Buffer], flags: i32) -> isize {
     let flags = flags | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     if let [b] = buffers {
         // SAFETY: the buffer is readable.
-        return answer(unsafe { libc::send(fd, b.iov_base, b.iov_len, flags) });
+        return unsafe {
+            or(libc::send(fd, b.iov_base, b.iov_len, flags), |other| {
+                (other.send)(fd, buffers, flags, ptr::null(), 0)
+            })
+        };
     }
     // SAFETY: the buffers are readable.
-    answer(unsafe { libc::sendmsg(fd, &message(buffers), flags) })
+    unsafe {
+        or(libc::sendmsg(fd, &message(buffers), flags), |other| {
+            (other.send)(fd, buffers, flags, ptr::null(), 0)
+        })
+    }
 }
 
 /// recvfrom(2).
@@ -63,7 +77,11 @@ pub unsafe fn recv_from(
 ) -> isize {
     let flags = flags | libc::MSG_DONTWAIT;
     // SAFETY: the buffer is writable, and so is the address unless it is null.
-    answer(unsafe { libc::recvfrom(fd, b.iov_base, b.iov_len, flags, from, len) })
+    unsafe {
+        or(libc::recvfrom(fd, b.iov_base, b.iov_len, flags, from, len), |other| {
+            (other.receive)(fd, &[b], flags, from, len)
+        })
+    }
 }
 
 /// sendto(2).
@@ -73,7 +91,11 @@ pub unsafe fn recv_from(
 pub unsafe fn send_to(fd: i32, b: Buffer, flags: i32, to: *const Address, len: u32) -> isize {
     let flags = flags | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     // SAFETY: the buffer is readable, and so is the address unless it is null.
-    answer(unsafe { libc::sendto(fd, b.iov_base, b.iov_len, flags, to, len) })
+    unsafe {
+        or(libc::sendto(fd, b.iov_base, b.iov_len, flags, to, len), |other| {
+            (other.send)(fd, &[b], flags, to, len)
+        })
+    }
 }
 
 /// recvmsg(2).
@@ -82,7 +104,14 @@ pub unsafe fn send_to(fd: i32, b: Buffer, flags: i32, to: *const Address, len: u
 /// The message is one to receive into.
 pub unsafe fn recv_message(fd: i32, message: *mut Message, flags: i32) -> isize {
     // SAFETY: a message to receive into, as the caller says.
-    answer(unsafe { libc::recvmsg(fd, message, flags | libc::MSG_DONTWAIT) })
+    unsafe {
+        or(libc::recvmsg(fd, message, flags | libc::MSG_DONTWAIT), |other| {
+            let (name, len) = ((*message).msg_name.cast(), &raw mut (*message).msg_namelen);
+            let n = (other.receive)(fd, stand_in::buffers_of(message), flags, name, len)?;
+            ((*message).msg_controllen, (*message).msg_flags) = (0, 0);
+            Some(n)
+        })
+    }
 }
 
 /// sendmsg(2).
@@ -92,7 +121,12 @@ pub unsafe fn recv_message(fd: i32, message: *mut Message, flags: i32) -> isize 
 pub unsafe fn send_message(fd: i32, message: *const Message, flags: i32) -> isize {
     let flags = flags | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     // SAFETY: a message to send, as the caller says.
-    answer(unsafe { libc::sendmsg(fd, message, flags) })
+    unsafe {
+        or(libc::sendmsg(fd, message, flags), |other| {
+            let (name, len) = ((*message).msg_name.cast_const().cast(), (*message).msg_namelen);
+            (other.send)(fd, stand_in::buffers_of(message), flags, name, len)
+        })
+    }
 }
 
 /// accept4(2): the new socket is non-blocking and close-on-exec. Waits if the listening socket
@@ -102,9 +136,10 @@ pub unsafe fn send_message(fd: i32, message: *const Message, flags: i32) -> isiz
 /// The address is null, or writable for `*len`.
 pub unsafe fn accept(fd: i32, from: *mut Address, len: *mut u32) -> isize {
     // SAFETY: the address is null, or writable for `*len`.
-    answer(
-        unsafe { libc::accept4(fd, from, len, libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) } as isize
-    )
+    unsafe {
+        let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+        or(libc::accept4(fd, from, len, flags) as isize, |other| (other.accept)(fd, from, len))
+    }
 }
 
 /// connect(2). Waits if the socket blocks.
@@ -113,7 +148,7 @@ pub unsafe fn accept(fd: i32, from: *mut Address, len: *mut u32) -> isize {
 /// The address is readable for `len`.
 pub unsafe fn connect(fd: i32, to: *const Address, len: u32) -> isize {
     // SAFETY: the address is readable for `len`.
-    answer(unsafe { libc::connect(fd, to, len) } as isize)
+    unsafe { or(libc::connect(fd, to, len) as isize, |other| (other.connect)(fd, to, len)) }
 }
 
 /// Ends a connection or an attempt to connect, and clears the error that this leaves.
@@ -130,9 +165,10 @@ pub fn take_error(fd: i32) -> i32 {
     let (mut error, mut len) = (0i32, 4u32);
     let at = (&raw mut error).cast();
     // SAFETY: four writable bytes.
-    match unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_ERROR, at, &mut len) } {
+    let r = unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_ERROR, at, &mut len) };
+    match or(r as isize, |other| (other.take_error)(fd)) {
         0 => -error,
-        _ => -super::errno(),
+        e => e as i32,
     }
 }
 
@@ -142,7 +178,7 @@ pub fn is_tcp(fd: i32) -> bool {
     let at = (&raw mut protocol).cast();
     // SAFETY: four writable bytes.
     let r = unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL, at, &mut len) };
-    r == 0 && protocol == libc::IPPROTO_TCP
+    r == 0 && protocol == libc::IPPROTO_TCP || stand_in::knows(fd)
 }
 
 /// Whether this socket is both ends of a TCP connection to this port. TCP allows that: two ends may
@@ -165,7 +201,18 @@ fn address_by(
         if ask(fd, at.cast(), &mut len) != 0 {
             return None;
         }
-        match i32::from(storage.ss_family) {
+        ip_of(at.cast())
+    }
+}
+
+/// The IP address and port of an address. `None`: it is of another family.
+///
+/// # Safety
+/// The address is as long as its family says.
+pub unsafe fn ip_of(at: *const Address) -> Option<SocketAddr> {
+    // SAFETY: as the caller says.
+    unsafe {
+        match i32::from((*at).sa_family) {
             libc::AF_INET => {
                 let a = &*at.cast::<libc::sockaddr_in>();
                 let ip = core::net::Ipv4Addr::from(a.sin_addr.s_addr.to_ne_bytes());
@@ -283,6 +330,9 @@ impl SocketAddress {
 /// A socket of a family, for a stream or for datagrams (`SOCK_STREAM`, `SOCK_DGRAM`), by the
 /// family's usual protocol; non-blocking and close-on-exec.
 pub fn new(family: i32, kind: i32) -> Result<i32, i32> {
+    if let Some(fd) = stand_in::get().and_then(|other| (other.socket)(family, kind)) {
+        return if fd < 0 { Err(fd) } else { Ok(fd) };
+    }
     let kind = kind | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
     // SAFETY: no pointers.
     match unsafe { libc::socket(family, kind, 0) } {
@@ -293,6 +343,9 @@ pub fn new(family: i32, kind: i32) -> Result<i32, i32> {
 
 /// Two Unix stream sockets that are connected to each other.
 pub fn socket_pair() -> Result<[i32; 2], i32> {
+    if let Some(fds) = stand_in::get().and_then(|other| (other.pair)()) {
+        return if fds[0] < 0 { Err(fds[0]) } else { Ok(fds) };
+    }
     let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
     let mut fds = [0; 2];
     // SAFETY: room for two numbers.
@@ -306,10 +359,8 @@ pub fn socket_pair() -> Result<[i32; 2], i32> {
 pub fn set_option(fd: i32, level: i32, option: i32, value: i32) -> i32 {
     let at = (&raw const value).cast();
     // SAFETY: four readable bytes.
-    match unsafe { libc::setsockopt(fd, level, option, at, 4) } {
-        0 => 0,
-        _ => -super::errno(),
-    }
+    let r = unsafe { libc::setsockopt(fd, level, option, at, 4) };
+    or(r as isize, |other| (other.knows)(fd).then_some(0)) as i32
 }
 
 /// Lets only the owner connect to the Unix socket's path, which bind(2) makes.
@@ -332,10 +383,7 @@ pub fn peer_user(fd: i32) -> Option<u32> {
 pub fn bind(fd: i32, address: &SocketAddress) -> i32 {
     let (at, len) = address.as_raw();
     // SAFETY: the address is readable for its length.
-    match unsafe { libc::bind(fd, at, len) } {
-        0 => 0,
-        _ => -super::errno(),
-    }
+    unsafe { or(libc::bind(fd, at, len) as isize, |other| (other.bind)(fd, at, len, None)) as i32 }
 }
 
 /// Binds and listens. 0 or a negative errno value.
@@ -343,11 +391,10 @@ pub fn listen_on(fd: i32, address: &SocketAddress, backlog: i32) -> i32 {
     let (at, len) = address.as_raw();
     // SAFETY: the address is readable for its length.
     unsafe {
-        if libc::bind(fd, at, len) < 0 || libc::listen(fd, backlog) < 0 {
-            return -super::errno();
-        }
+        let bound = libc::bind(fd, at, len) as isize;
+        let listens = if bound < 0 { bound } else { libc::listen(fd, backlog) as isize };
+        or(listens, |other| (other.bind)(fd, at, len, Some(backlog))) as i32
     }
-    0
 }
 
 /// The list that getaddrinfo(3) gives.

@@ -3,6 +3,7 @@
 use super::report::Report;
 use super::shrink::shrink;
 use crate::backtrace::unwind;
+use crate::io::memory::{self, Network};
 use crate::os::{self, file, log, time};
 use crate::sched::lifecycle::bubble::{self, Ran, Setup};
 use crate::sched::prim::draws::{Schedule, Script};
@@ -23,6 +24,7 @@ pub struct Plan {
     pub schedule: Schedule,
     pub max_steps: u64,
     pub check: Option<(Check, *mut c_void)>,
+    pub net: memory::Options,
     /// Runs have these draws, and no seed decides.
     pub script: Option<Script>,
     /// Nothing is printed.
@@ -79,6 +81,7 @@ impl Plan {
             script,
             max_steps: self.max_steps,
             check: self.check,
+            net: Some(Box::new(Network::new(self.net))),
             explains,
             catches: matches!(manner, Manner::OneOfMany | Manner::Explained),
             last_words: match manner {

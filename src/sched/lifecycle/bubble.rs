@@ -7,7 +7,7 @@ use super::spawn::{self, Options};
 use crate::os::{locked::Locked, time};
 use crate::sched::prim::draws::{Draw, Draws, Schedule, Script};
 use crate::sched::run::requests;
-use crate::sched::types::course::{Bubble, Check, Course, ENDING, Note, Outcome};
+use crate::sched::types::course::{Bubble, Check, Course, ENDING, Net, Note, Outcome};
 use crate::sched::types::g::flags;
 use crate::sched::types::m::{self, MRef};
 use crate::sched::types::p::{P, PRef};
@@ -22,7 +22,6 @@ use core::sync::atomic::{AtomicBool, Ordering};
 const BEGINNING: i64 = 1_000_000_000;
 
 /// What decides a run.
-#[derive(Clone)]
 pub struct Setup {
     pub seed: u64,
     pub schedule: Schedule,
@@ -32,6 +31,7 @@ pub struct Setup {
     pub script: Option<Script>,
     pub max_steps: u64,
     pub check: Option<(Check, *mut c_void)>,
+    pub net: Option<Box<dyn Net>>,
     /// Whether a crash of a goroutine ends the run, and not the process. If not, `last_words` are
     /// written before.
     pub catches: bool,
@@ -49,8 +49,6 @@ pub struct Ran {
     pub draws: Vec<Draw>,
     /// What these draws were.
     pub notes: Vec<Note>,
-    /// How much virtual time has passed, in ns.
-    pub took: i64,
 }
 
 /// Runs `f(arg)` in a bubble. `when_over` is called when the run is over, while its goroutines are
@@ -70,6 +68,7 @@ pub fn run(
     let p = rt().take_bubble_p()?;
     let draws = Draws::new(setup.seed, setup.schedule, setup.steps, setup.script);
     let bubble = Bubble {
+        net: setup.net,
         seed: setup.seed,
         p,
         clock: Cell::new(BEGINNING),
@@ -97,6 +96,8 @@ pub fn run(
     };
     let begin = |m: MRef, _| {
         p.spawns_carefully.set(true);
+        // Files that are registered with the P of a bubble that is over find that P dead.
+        p.become_idle();
         p.become_running(m);
         m.p.set(p.as_ptr().cast_const().cast::<P>());
         ordered_runs_begin();
@@ -111,15 +112,16 @@ pub fn run(
                 steps: draws.steps(),
                 draws: draws.made().to_vec(),
                 notes: bubble.notes.as_ref().map_or(Vec::new(), |notes| notes.take()),
-                took: bubble.clock.get() - BEGINNING,
             }));
         }
         ordered_runs_end();
         give_up(m, p);
         m.p.set(ptr::null());
-        p.become_idle();
+        p.become_dead();
     };
     let e = borrow(create, begin, end);
+    // The network closes what is left open, and so needs the P.
+    drop(course);
     rt().give_bubble_p_back(p);
     ran.take().ok_or(e)
 }

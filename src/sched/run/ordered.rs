@@ -191,3 +191,12 @@ pub fn current_bubble() -> Option<&'static Bubble> {
     // SAFETY: M's stay mapped; the bubble stays while its M runs it, and so while the caller does.
     unsafe { (*m).bubble() }
 }
+
+/// A draw of the calling goroutine's, or on g0 of the one that has run last: 0, or with a chance of
+/// `odds` out of 1000 a number from 1 to `most`. 0 outside of ordered runs.
+pub fn fault(odds: u32, most: u32) -> u32 {
+    let Some(m) = m::current() else { return 0 };
+    let Some(course) = m.course() else { return 0 };
+    let by = if m.curg.get().is_null() { course.last.get() } else { number(m.g()) };
+    course.draws.borrow_mut().fault(by, odds, most)
+}

@@ -121,6 +121,9 @@ fn next_in_bubble(m: MRef, course: &Course, bubble: &Bubble) -> Option<Task> {
         if p.timers.next() <= bubble.clock.get() {
             p.timers.run(bubble.clock.get());
         }
+        if let Some(net) = bubble.net.as_ref().filter(|net| net.next() <= bubble.clock.get()) {
+            netpoll::deliver(p, &net.run(bubble.clock.get()));
+        }
         gather(m, course);
         if !count_step(course, bubble) {
             return None;
@@ -130,25 +133,33 @@ fn next_in_bubble(m: MRef, course: &Course, bubble: &Bubble) -> Option<Task> {
         }
         if p.created.load(Ordering::Relaxed) == p.ended.load(Ordering::Relaxed) {
             bubble.end(Outcome::Done);
-        } else if p.poll.is_waited_for() {
+            continue;
+        }
+        let next = next_event(p, bubble);
+        if p.poll.is_waited_for() && p.poll.has_real_files.get() {
             hooks::idle(m);
-            wait_for_files(m, p, bubble);
-        } else if p.timers.next() != i64::MAX {
-            bubble.clock.set(p.timers.next().max(bubble.clock.get()));
+            wait_for_files(m, p, bubble, next);
+        } else if next != i64::MAX {
+            bubble.clock.set(next.max(bubble.clock.get()));
         } else {
             bubble.end(Outcome::Deadlock);
         }
     }
 }
 
+/// When the next timer is due, or something arrives in the bubble's network, in ns; `i64::MAX`: never.
+fn next_event(p: PRef, bubble: &Bubble) -> i64 {
+    p.timers.next().min(bubble.net.as_ref().map_or(i64::MAX, |net| net.next()))
+}
+
 /// Waits for real files, but at most until the next timer is due. Meanwhile the virtual clock goes as
 /// the real one does: whatever answers by these files knows no other time.
-fn wait_for_files(m: MRef, p: PRef, bubble: &Bubble) {
+fn wait_for_files(m: MRef, p: PRef, bubble: &Bubble, next: i64) {
     if netpoll::poll(m, p) > 0 {
         return;
     }
     let (clock, began) = (bubble.clock.get(), time::real());
-    let until = p.timers.next().min(clock + LOOK);
+    let until = next.min(clock + LOOK);
     let found = netpoll::take_events(p, until);
     let now = (clock + time::real() - began).min(until);
     bubble.clock.set(if found.len() == 0 { until } else { now });

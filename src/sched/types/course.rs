@@ -10,6 +10,7 @@ use crate::arch::Registers;
 use crate::backtrace::unwind::Frame;
 use crate::os::locked::Locked;
 use crate::sched::prim::draws::Draws;
+use core::any::Any;
 use core::cell::{Cell, RefCell};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -56,8 +57,19 @@ unsafe impl Send for Course {}
 // SAFETY: as above.
 unsafe impl Sync for Course {}
 
+/// A network that a bubble has in memory.
+pub trait Net {
+    /// When something happens next, in ns; `i64::MAX`: never.
+    fn next(&self) -> i64;
+    /// Lets everything happen that is due. Returns events for the poller: the data of a file's
+    /// registration, and what has happened.
+    fn run(&self, now: i64) -> Vec<(u64, u32)>;
+    fn as_any(&self) -> &dyn Any;
+}
+
 /// What a bubble has besides.
 pub struct Bubble {
+    pub net: Option<Box<dyn Net>>,
     pub seed: u64,
     /// The bubble's own P, which is in none of the runtime's lists.
     pub p: PRef,

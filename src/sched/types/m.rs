@@ -391,6 +391,7 @@ impl M {
     }
 
     /// The bubble that the M runs.
+    #[inline]
     pub fn bubble(&self) -> Option<&Bubble> {
         self.course()?.bubble.as_ref()
     }

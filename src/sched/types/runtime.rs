@@ -445,7 +445,6 @@ impl Runtime {
         self.all_ps[id].store(p, Ordering::Release);
         let p = self.p(id);
         p.alone.set(true);
-        p.become_idle();
         Ok(p)
     }
 

@@ -409,6 +409,16 @@ pub fn take_events(of: PRef, deadline: i64) -> Events {
     found
 }
 
+/// For the owner of a bubble's P: handles events of its network, which are the data of registrations
+/// and what has happened.
+pub fn deliver(p: PRef, events: &[(u64, u32)]) {
+    let mut found = Events::default();
+    if let Some(hooks) = hooks() {
+        events.iter().for_each(|&(data, events)| (hooks.event)(data, events, &mut found));
+    }
+    found.into_queues(p);
+}
+
 /// Handles a ring of the bell in the P's instance, which is for an M that sleeps there: a caller
 /// that only polls passes the ring on.
 fn hear(of: PRef, only_polls: bool) {

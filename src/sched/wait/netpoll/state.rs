@@ -65,6 +65,8 @@ pub struct Poll {
     pub(super) ticks: Cell<u32>,
     /// When an M last polled, in ns.
     pub(super) last_poll: AtomicI64,
+    /// For a bubble's P: whether the instance has had files that the kernel knows.
+    pub has_real_files: Cell<bool>,
     /// Whether a goroutine has written to a file since the P's owner last polled other P's.
     pub wrote: Cell<bool>,
     /// The number of opportunities to poll other P's since the owner last found something there.
@@ -81,6 +83,7 @@ impl Poll {
             polled_at: Cell::new(0),
             ticks: Cell::new(1),
             last_poll: AtomicI64::new(0),
+            has_real_files: Cell::new(false),
             wrote: Cell::new(false),
             in_vain: Cell::new(0),
         }
@@ -107,6 +110,7 @@ impl Poll {
     /// For the owner of a bubble's P: the goroutines that wait for its files were given up.
     pub fn forget_waits(&self) {
         self.waiting.store(0, Ordering::Relaxed);
+        self.has_real_files.set(false);
     }
 
     pub fn is_attended(&self) -> bool {

@@ -1,0 +1,94 @@
+//! What answers system calls on descriptors that the kernel doesn't know: the network in memory of a
+//! bubble. Its descriptors are numbers of the kernel all the same, of a file on which every call of a
+//! socket fails with `EBADF` (`O_PATH`). Only then is the stand-in asked, so calls on real files cost
+//! nothing.
+
+use super::file::Buffer;
+use super::socket::{Address, Message};
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+/// The calls of a stand-in. Each returns what the system call does, or a negative errno value; `None`:
+/// the stand-in doesn't know the descriptor, or the calling thread isn't in a bubble.
+pub struct StandIn {
+    /// socket(2) and socketpair(2): the kernel is not asked first.
+    pub socket: fn(family: i32, kind: i32) -> Option<i32>,
+    pub pair: fn() -> Option<[i32; 2]>,
+    /// Copies into the buffers, and tells where it came from.
+    ///
+    /// # Safety
+    /// As recvmsg(2).
+    pub receive: unsafe fn(i32, &[Buffer], i32, from: *mut Address, len: *mut u32) -> Option<isize>,
+    /// # Safety
+    /// As sendmsg(2).
+    pub send: unsafe fn(i32, &[Buffer], i32, to: *const Address, len: u32) -> Option<isize>,
+    /// # Safety
+    /// As accept(2).
+    pub accept: unsafe fn(i32, from: *mut Address, len: *mut u32) -> Option<isize>,
+    /// # Safety
+    /// As connect(2).
+    pub connect: unsafe fn(i32, to: *const Address, len: u32) -> Option<isize>,
+    /// bind(2), and listen(2) if there is a backlog.
+    ///
+    /// # Safety
+    /// As bind(2).
+    pub bind: unsafe fn(i32, to: *const Address, len: u32, backlog: Option<i32>) -> Option<isize>,
+    /// The descriptor has been closed.
+    pub closed: fn(i32),
+    /// `SO_ERROR`: 0 or a negative errno value.
+    pub take_error: fn(i32) -> Option<isize>,
+    /// The events of poll(2).
+    pub poll: fn(i32, i16) -> Option<isize>,
+    /// Whether the descriptor is the stand-in's.
+    pub knows: fn(i32) -> bool,
+    /// epoll_ctl(2): `Some(data)` adds or changes, `None` removes.
+    pub watch: fn(i32, Option<u64>) -> Option<isize>,
+}
+
+static STAND_IN: AtomicPtr<StandIn> = AtomicPtr::new(ptr::null_mut());
+
+/// Sets the stand-in; `None`: there is none.
+pub fn set(stand_in: Option<&'static StandIn>) {
+    let at = stand_in.map_or(ptr::null(), ptr::from_ref);
+    // Release: pairs with the Acquire in `get`.
+    STAND_IN.store(at.cast_mut(), Ordering::Release);
+}
+
+pub fn get() -> Option<&'static StandIn> {
+    // SAFETY: null, or what `set` was given.
+    unsafe { STAND_IN.load(Ordering::Acquire).as_ref() }
+}
+
+/// Whether the descriptor is the stand-in's.
+pub fn knows(fd: i32) -> bool {
+    get().is_some_and(|other| (other.knows)(fd))
+}
+
+/// The result of a system call that has returned `r`: if the kernel doesn't know the descriptor, the
+/// stand-in's.
+#[inline(always)]
+pub fn or(r: isize, ask: impl FnOnce(&StandIn) -> Option<isize>) -> isize {
+    if r >= 0 { r } else { failed(ask) }
+}
+
+#[cold]
+#[inline(never)]
+fn failed(ask: impl FnOnce(&StandIn) -> Option<isize>) -> isize {
+    let e = super::errno();
+    let asked = if e == libc::EBADF { get().and_then(ask) } else { None };
+    asked.unwrap_or(-(e as isize))
+}
+
+/// The buffers of a message.
+///
+/// # Safety
+/// A message with valid buffers.
+pub unsafe fn buffers_of<'a>(message: *const Message) -> &'a [Buffer] {
+    // SAFETY: as the caller says.
+    unsafe {
+        match (*message).msg_iovlen as usize {
+            0 => &[],
+            n => core::slice::from_raw_parts((*message).msg_iov, n),
+        }
+    }
+}
