@@ -875,9 +875,11 @@ typedef struct gs_test_opts {
      */
     uint32_t flags;
     /**
-     * Must be 0.
+     * A file descriptor to which the events of the run are written, one a line: the virtual time in
+     * s, the number of steps, the goroutine, and what has happened. The same seed gives the same
+     * bytes, in each process. For gs_test_explore: of the run that is reported. 0: none.
      */
-    uint32_t reserved;
+    int log;
     struct gs_test_net net;
 } gs_test_opts;
 

@@ -67,8 +67,10 @@ pub struct gs_test_opts {
     pub replay: *const c_char,
     /// GS_TEST_QUIET.
     pub flags: u32,
-    /// Must be 0.
-    pub reserved: u32,
+    /// A file descriptor to which the events of the run are written, one a line: the virtual time in
+    /// s, the number of steps, the goroutine, and what has happened. The same seed gives the same
+    /// bytes, in each process. For gs_test_explore: of the run that is reported. 0: none.
+    pub log: c_int,
     pub net: gs_test_net,
 }
 
@@ -88,7 +90,7 @@ impl Given for gs_test_opts {
         check_arg: ptr::null_mut(),
         replay: ptr::null(),
         flags: 0,
-        reserved: 0,
+        log: 0,
         net: gs_test_net {
             delay: 0,
             jitter: 0,
@@ -198,7 +200,7 @@ unsafe fn plan(
 ) -> Result<Plan, c_int> {
     // SAFETY: null or of the size that it says.
     let o = unsafe { sized::read(opts)? }.unwrap_or(gs_test_opts::DEFAULT);
-    if o.flags & !GS_TEST_QUIET != 0 || o.reserved != 0 {
+    if o.flags & !GS_TEST_QUIET != 0 || o.log < 0 {
         return Err(EINVAL);
     }
     let schedule = match o.schedule {
@@ -223,6 +225,7 @@ unsafe fn plan(
         max_steps: if o.max_steps == 0 { MAX_STEPS } else { o.max_steps },
         check: o.check.map(|check| (check as _, o.check_arg)),
         net: net(&o.net)?,
+        log: (o.log > 0).then_some(o.log),
         script,
         is_quiet: o.flags & GS_TEST_QUIET != 0,
     };

@@ -1,6 +1,6 @@
 //! One run, or as many as it takes to find one that fails.
 
-use super::report::Report;
+use super::report::{self, Report};
 use super::shrink::shrink;
 use crate::backtrace::unwind;
 use crate::io::memory::{self, Network};
@@ -27,6 +27,8 @@ pub struct Plan {
     pub net: memory::Options,
     /// Runs have these draws, and no seed decides.
     pub script: Option<Script>,
+    /// The file into which the events of the reported run are written.
+    pub log: Option<i32>,
     /// Nothing is printed.
     pub is_quiet: bool,
 }
@@ -81,6 +83,7 @@ impl Plan {
             script,
             max_steps: self.max_steps,
             check: self.check,
+            logs: self.log.is_some() && matches!(manner, Manner::Alone | Manner::Explained),
             net: Some(Box::new(Network::new(self.net))),
             explains,
             catches: matches!(manner, Manner::OneOfMany | Manner::Explained),
@@ -107,6 +110,11 @@ impl Plan {
             };
         };
         let ran = bubble::run(self.f, self.arg, self.pc, setup, &mut when_over)?;
+        if let (Some(fd), false) = (self.log, ran.log.is_empty())
+            && let e @ ..0 = file::write_whole(fd, report::log(&ran.log).as_bytes())
+        {
+            log::say(format_args!("gosched: test: the log can't be written: errno {}", -e));
+        }
         Ok(Told { ran, waiting })
     }
 }

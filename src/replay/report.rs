@@ -3,7 +3,7 @@
 use super::explore::{Plan, Told};
 use crate::backtrace::symbols::{Symbol, Symbols};
 use crate::sched::prim::draws::Script;
-use crate::sched::types::course::{Note, Outcome, Seen};
+use crate::sched::types::course::{Drawn, Event, Happened, Note, Outcome, Seen};
 use crate::{os, stack};
 use core::fmt;
 
@@ -44,8 +44,9 @@ impl fmt::Display for Report<'_> {
                 0 => writeln!(f, "It fails without any switch that isn't needed.")?,
                 n => writeln!(
                     f,
-                    "The shortest schedule that fails has {n} switch{}, and {} steps ({tried} runs to find it):",
-                    if n == 1 { "" } else { "es" },
+                    "The shortest schedule that fails has {n} choice{}, and {} steps ({tried} \
+                     runs to find it):",
+                    if n == 1 { "" } else { "s" },
                     ran.steps
                 )?,
             }
@@ -63,13 +64,18 @@ fn notes(notes: &[Note]) -> String {
     let mut symbols = if Symbols::have_memory() { Symbols::new(false) } else { Symbols::none() };
     let mut text = String::new();
     for (i, note) in notes.iter().take(MOST).enumerate() {
-        let to = note.to.as_ref().map_or("a fault".to_owned(), |seen| place(seen, &mut symbols));
-        text += &match &note.from {
-            Some(from) => {
-                let from = place(from, &mut symbols);
-                format!("  {}. step {}: {from}\n     gives way to {to}\n", i + 1, note.step)
+        let (nth, step) = (i + 1, note.step);
+        text += &match &note.what {
+            Drawn::Switch { from: Some(from), to } => {
+                let (from, to) = (place(from, &mut symbols), place(to, &mut symbols));
+                format!("  {nth}. step {step}: {from}\n     gives way to {to}\n")
             }
-            None => format!("  {}. step {}: next is {to}\n", i + 1, note.step),
+            Drawn::Switch { from: None, to } => {
+                format!("  {nth}. step {step}: next is {}\n", place(to, &mut symbols))
+            }
+            Drawn::Fault { by, what, size } => {
+                format!("  {nth}. step {step}: goroutine {by}: {what} ({size})\n")
+            }
         };
     }
     if notes.len() > MOST {
@@ -110,4 +116,37 @@ fn place(seen: &Seen, symbols: &mut Symbols) -> String {
 /// Whether the function is one of the header's that are inlined into the caller's.
 fn is_inline_part(symbol: &Symbol) -> bool {
     symbol.function.starts_with("gs_") && symbol.function.ends_with("_inline")
+}
+
+/// The events of a run, one a line: the virtual time in s, the number of steps, the goroutine, and
+/// what has happened. Has no address, so that it is the same in each process.
+pub fn log(events: &[Event]) -> String {
+    let text = || {
+        let mut symbols =
+            if Symbols::have_memory() { Symbols::new(false) } else { Symbols::none() };
+        let mut text = String::new();
+        for Event { time, step, id, what } in events {
+            let (s, ns) = (time / 1_000_000_000, time % 1_000_000_000);
+            text += &format!("{s}.{ns:09} {step} goroutine {id} ");
+            match what {
+                Happened::Spawns { id, function } => {
+                    text += &format!("spawns goroutine {id}");
+                    symbols.frames(*function, true, &mut |symbol| {
+                        if !symbol.is_inlined && !symbol.is_library && !symbol.function.is_empty() {
+                            text += &format!(": {}", symbol.function);
+                        }
+                    });
+                }
+                Happened::Runs => text += "runs",
+                Happened::GivesWay => text += "gives way",
+                Happened::Waits(why) => text += &format!("waits {}", why.text()),
+                Happened::Ends => text += "ends",
+                Happened::Ready => text += "can run",
+                Happened::Fault(what, size) => text += &format!("draws {size}: {what}"),
+            }
+            text.push('\n');
+        }
+        text
+    };
+    stack::on_large(text).unwrap_or_default()
 }

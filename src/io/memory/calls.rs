@@ -140,10 +140,10 @@ impl Network {
         let (there, back) = if is_inet { (self.delay(), self.delay()) } else { (0, 0) };
         socket.round_trip = back;
         let now = inner.now;
-        if is_inet && Network::fault(self.options.refuse, 1) > 0 {
+        if is_inet && Network::fault("the connection is refused", self.options.refuse, 1) > 0 {
             let error = -libc::ECONNREFUSED;
             inner.flights.send(now + there + back, What::Refused { to: id, error });
-        } else if is_inet && Network::fault(self.options.cut, 1) > 0 {
+        } else if is_inet && Network::fault("the connection falls silent", self.options.cut, 1) > 0 {
             let error = -libc::ETIMEDOUT;
             inner.flights.send(now + NO_ANSWER, What::Refused { to: id, error });
         } else {
@@ -220,16 +220,16 @@ impl Network {
         }
         let is_inet = socket.family != libc::AF_UNIX;
         bytes.truncate(room);
-        if bytes.len() > 1 && Network::fault(self.options.short, 1) > 0 {
-            bytes.truncate(1 + Network::fault(1000, bytes.len() as u32 - 1) as usize / 2);
+        if bytes.len() > 1 && Network::fault("a call does less than it could", self.options.short, 1) > 0 {
+            bytes.truncate(1 + Network::fault("by so much", 1000, bytes.len() as u32 - 1) as usize / 2);
         }
-        if is_inet && Network::fault(self.options.reset, 1) > 0 {
+        if is_inet && Network::fault("the connection is reset", self.options.reset, 1) > 0 {
             for (to, when) in [(id, now), (peer, now + self.way(true))] {
                 inner.send_in_order(to, when, What::Reset { to });
             }
             return bytes.len() as isize;
         }
-        if is_inet && Network::fault(self.options.cut, 1) > 0 {
+        if is_inet && Network::fault("the connection falls silent", self.options.cut, 1) > 0 {
             for id in [id, peer] {
                 if let Some(socket) = inner.sockets.get_mut(id) {
                     socket.is_silent = true;
@@ -237,7 +237,7 @@ impl Network {
             }
         }
         let n = bytes.len();
-        let lost = if is_inet { Network::fault(self.options.loss, 3) } else { 0 };
+        let lost = if is_inet { Network::fault("a part is lost and sent again", self.options.loss, 3) } else { 0 };
         let when = now + self.way(is_inet) + SENT_AGAIN * i64::from(lost);
         if let Some(socket) = inner.sockets.get_mut(id) {
             socket.unread += n;
@@ -273,8 +273,8 @@ impl Network {
         let from = inner.sockets.get(id).and_then(|s| s.local.clone());
         let from = from.unwrap_or(Endpoint::Unix(Vec::new()));
         let n = bytes.len();
-        let copies = match Network::fault(self.options.loss, 1) {
-            0 => 1 + Network::fault(self.options.twice, 1),
+        let copies = match Network::fault("the datagram is lost", self.options.loss, 1) {
+            0 => 1 + Network::fault("the datagram comes twice", self.options.twice, 1),
             _ => 0,
         };
         for _ in 0..copies {
@@ -329,8 +329,8 @@ unsafe fn receive(
             };
         }
         let mut n = room.min(socket.inbox.len());
-        if n > 1 && Network::fault(net.options.short, 1) > 0 {
-            n = 1 + Network::fault(1000, n as u32 - 1) as usize / 2;
+        if n > 1 && Network::fault("a call does less than it could", net.options.short, 1) > 0 {
+            n = 1 + Network::fault("by so much", 1000, n as u32 - 1) as usize / 2;
         }
         let bytes: Vec<u8> = match peeks {
             true => socket.inbox.iter().take(n).copied().collect(),

@@ -84,14 +84,14 @@ impl Network {
     }
 
     /// A draw with these odds; 0: it is plain.
-    fn fault(odds: u32, most: u32) -> u32 {
-        ordered::fault(odds, most)
+    fn fault(what: &'static str, odds: u32, most: u32) -> u32 {
+        ordered::fault(what, odds, most)
     }
 
     /// How long something takes from now on, in ns.
     fn delay(&self) -> i64 {
         // In sixteenths, so that a schedule is short to write.
-        let jitter = if self.options.jitter > 0 { Network::fault(500, 16) } else { 0 };
+        let jitter = if self.options.jitter > 0 { Network::fault("the network takes longer", 500, 16) } else { 0 };
         self.options.delay + self.options.jitter / 16 * i64::from(jitter)
     }
 }

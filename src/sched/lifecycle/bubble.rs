@@ -7,7 +7,7 @@ use super::spawn::{self, Options};
 use crate::os::{locked::Locked, time};
 use crate::sched::prim::draws::{Draw, Draws, Schedule, Script};
 use crate::sched::run::requests;
-use crate::sched::types::course::{Bubble, Check, Course, ENDING, Net, Note, Outcome};
+use crate::sched::types::course::{Bubble, Check, Course, ENDING, Event, Net, Note, Outcome};
 use crate::sched::types::g::flags;
 use crate::sched::types::m::{self, MRef};
 use crate::sched::types::p::{P, PRef};
@@ -32,6 +32,8 @@ pub struct Setup {
     pub max_steps: u64,
     pub check: Option<(Check, *mut c_void)>,
     pub net: Option<Box<dyn Net>>,
+    /// Whether [`Ran::log`] is wanted.
+    pub logs: bool,
     /// Whether a crash of a goroutine ends the run, and not the process. If not, `last_words` are
     /// written before.
     pub catches: bool,
@@ -47,6 +49,8 @@ pub struct Ran {
     pub steps: u64,
     /// The draws that were not plain.
     pub draws: Vec<Draw>,
+    /// What has happened.
+    pub log: Vec<Event>,
     /// What these draws were.
     pub notes: Vec<Note>,
 }
@@ -76,6 +80,7 @@ pub fn run(
         max_steps: setup.max_steps,
         check: setup.check,
         notes: setup.explains.then(|| RefCell::new(Vec::new())),
+        log: setup.logs.then(|| RefCell::new(Vec::new())),
         catches: setup.catches,
         last_words: setup.last_words,
         crashed_at: Cell::new(None),
@@ -111,6 +116,7 @@ pub fn run(
                 outcome,
                 steps: draws.steps(),
                 draws: draws.made().to_vec(),
+                log: bubble.log.as_ref().map_or(Vec::new(), |log| log.take()),
                 notes: bubble.notes.as_ref().map_or(Vec::new(), |notes| notes.take()),
             }));
         }

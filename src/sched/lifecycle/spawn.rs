@@ -5,6 +5,7 @@ use crate::sched::ext::gang;
 use crate::sched::ext::gang::state::Gang;
 use crate::sched::run::group::{self, Group};
 use crate::sched::run::{ordered, ready, stacks, traced};
+use crate::sched::types::course::Happened;
 use crate::sched::types::g::{GRef, Status, flags};
 use crate::sched::types::m::{self, MRef};
 use crate::sched::types::node::priority;
@@ -210,6 +211,8 @@ pub fn spawn_in_bubble(
     g.id.store(bubble.take_id(), Ordering::Relaxed);
     g.bound_m.set(m.as_ptr());
     count(&bubble.p.created, 1);
+    let by = m::current_g().map_or(0, |g| g.id.load(Ordering::Relaxed));
+    course.log(by, Happened::Spawns { id: g.id.load(Ordering::Relaxed), function: f as usize });
     course.ready.borrow_mut().push_back(Task::goroutine(g));
     Ok(g)
 }

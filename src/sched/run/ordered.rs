@@ -4,7 +4,9 @@
 use super::ready;
 use super::switch::switch_away;
 use crate::os::thread;
-use crate::sched::types::course::{Bubble, Course, ENDING, Outcome, number};
+use crate::sched::types::course::{
+    Bubble, Course, Drawn, ENDING, Happened, Note, Outcome, number,
+};
 use crate::sched::types::g::{GRef, Status, flags};
 use crate::sched::types::m::{self, M, MRef};
 use crate::sched::types::runtime::rt;
@@ -28,6 +30,7 @@ pub fn ready_in_bubble(m: Option<MRef>, g: GRef) {
         Some(m) if g.is_in_bubble_of(m) => {
             if let Some(course) = m.course() {
                 course.ready.borrow_mut().push_back(Task::goroutine(g));
+                course.log(g.id.load(Ordering::Relaxed), Happened::Ready);
             }
         }
         _ => disturb(g),
@@ -146,7 +149,7 @@ pub fn step(m: MRef) -> MRef {
     }
     gather(m, course);
     // A select that begins here tries its cases in an order that these numbers decide.
-    m.seed_random(course.draws.borrow_mut().fault(number(g), OTHER_ORDER, u32::MAX));
+    m.seed_random(fault("a select tries its cases in another order", OTHER_ORDER, u32::MAX));
     let chosen = {
         let list = course.ready.borrow();
         course.draws.borrow_mut().switch(number(g), true, &list, number_of)
@@ -193,10 +196,18 @@ pub fn current_bubble() -> Option<&'static Bubble> {
 }
 
 /// A draw of the calling goroutine's, or on g0 of the one that has run last: 0, or with a chance of
-/// `odds` out of 1000 a number from 1 to `most`. 0 outside of ordered runs.
-pub fn fault(odds: u32, most: u32) -> u32 {
+/// `odds` out of 1000 a number from 1 to `most`. 0 outside of ordered runs. `what`: what happens then.
+pub fn fault(what: &'static str, odds: u32, most: u32) -> u32 {
     let Some(m) = m::current() else { return 0 };
     let Some(course) = m.course() else { return 0 };
     let by = if m.curg.get().is_null() { course.last.get() } else { number(m.g()) };
-    course.draws.borrow_mut().fault(by, odds, most)
+    let size = course.draws.borrow_mut().fault(by, odds, most);
+    if size > 0 {
+        course.log(by.into(), Happened::Fault(what, size));
+        if let Some(notes) = course.bubble.as_ref().and_then(|bubble| bubble.notes.as_ref()) {
+            let what = Drawn::Fault { by: by.into(), what, size };
+            notes.borrow_mut().push(Note { step: course.draws.borrow().steps(), what });
+        }
+    }
+    size
 }

@@ -7,8 +7,8 @@ use crate::sched::ext::hooks;
 use crate::sched::run::order::own_timer_due;
 use crate::sched::run::ordered::{count_step, gather, number_of};
 use crate::sched::take::registers;
-use crate::sched::types::course::{Bubble, Course, Note, Outcome, Seen};
-use crate::sched::types::g::flags;
+use crate::sched::types::course::{Bubble, Course, Drawn, Happened, Note, Outcome, Seen};
+use crate::sched::types::g::{GRef, Status, flags};
 use crate::sched::types::m::MRef;
 use crate::sched::types::p::PRef;
 use crate::sched::types::task::{Task, TaskKind};
@@ -33,6 +33,9 @@ pub fn next_task(m: MRef) -> Option<Task> {
     let course = m.course()?;
     let chosen = course.next.take();
     let stepped = chosen.is_some();
+    if let Some(g) = course.last_g.take() {
+        course.log(g.id.load(Ordering::Relaxed), why_left(g));
+    }
     let task = m.stash.take().or(chosen).or_else(|| match &course.bubble {
         Some(bubble) => next_in_bubble(m, course, bubble),
         None => next_by_seed(m, course),
@@ -42,25 +45,36 @@ pub fn next_task(m: MRef) -> Option<Task> {
             note(course, &mut notes.borrow_mut(), stepped, task);
         }
         course.last.set(number_of(task));
+        if let (Some(_), TaskKind::Goroutine(g)) = (&course.bubble, task.kind()) {
+            course.last_g.set(Some(g));
+            course.log(g.id.load(Ordering::Relaxed), Happened::Runs);
+        }
     }
     task
+}
+
+/// Why the goroutine that the M has just left doesn't run.
+fn why_left(g: GRef) -> Happened {
+    match g.status() {
+        _ if g.has(flags::ENDS) => Happened::Ends,
+        Status::Waiting => Happened::Waits(g.why.get()),
+        Status::Dead => Happened::Ends,
+        _ => Happened::GivesWay,
+    }
 }
 
 /// Notes what the latest draw was, if it wasn't plain. `stepped`: the goroutine before was left at a
 /// step, and is the last of those that can run.
 fn note(course: &Course, notes: &mut Vec<Note>, stepped: bool, task: &Task) {
     let draws = course.draws.borrow();
-    // Faults are notes too, without a goroutine to go on.
-    let known = draws.made().len();
-    if known <= notes.len() {
+    // Faults have their notes already.
+    if draws.made().len() <= notes.len() {
         return;
     }
-    notes.resize(known, Note { step: draws.steps(), from: None, to: None });
+    let Some(to) = see(task) else { return };
     let list = course.ready.borrow();
     let from = if stepped { list.back().and_then(see) } else { None };
-    if let Some(last) = notes.last_mut() {
-        (last.from, last.to) = (from, see(task));
-    }
+    notes.push(Note { step: draws.steps(), what: Drawn::Switch { from, to } });
 }
 
 fn see(task: &Task) -> Option<Seen> {

@@ -6,6 +6,7 @@ use super::g::{G, GRef, flags};
 use super::m::MRef;
 use super::p::PRef;
 use super::task::Task;
+use super::waiter::Why;
 use crate::arch::Registers;
 use crate::backtrace::unwind::Frame;
 use crate::os::locked::Locked;
@@ -45,6 +46,8 @@ pub struct Course {
     pub next: Cell<Option<Task>>,
     /// The number of the goroutine that has run last: it makes the draws on g0.
     pub last: Cell<u32>,
+    /// That goroutine, until it is told why it doesn't run any more.
+    pub last_g: Cell<Option<GRef>>,
     /// How many choices in a row were made while a goroutine could run.
     pub busy: Cell<u32>,
     /// `Some` in a bubble.
@@ -81,6 +84,8 @@ pub struct Bubble {
     pub check: Option<(Check, *mut c_void)>,
     /// What each draw that isn't plain was, if the run is to be explained.
     pub notes: Option<RefCell<Vec<Note>>>,
+    /// What has happened, if that is to be told.
+    pub log: Option<RefCell<Vec<Event>>>,
     /// Whether a crash ends the run and not the process; if not, these words are written first.
     pub catches: bool,
     pub last_words: String,
@@ -98,10 +103,42 @@ pub struct Bubble {
 pub struct Note {
     /// At which step, from 1 on.
     pub step: u64,
+    pub what: Drawn,
+}
+
+#[derive(Clone, Debug)]
+pub enum Drawn {
     /// The goroutine that the run has left, unless that goroutine waits or has ended; and the one that
     /// went on.
-    pub from: Option<Seen>,
-    pub to: Option<Seen>,
+    Switch { from: Option<Seen>, to: Seen },
+    /// A fault that this goroutine met, and its size.
+    Fault { by: u64, what: &'static str, size: u32 },
+}
+
+/// Something that has happened in a bubble.
+#[derive(Clone, Copy, Debug)]
+pub struct Event {
+    /// The virtual time, in ns, and the number of steps before.
+    pub time: i64,
+    pub step: u64,
+    /// The goroutine that it happened to.
+    pub id: u64,
+    pub what: Happened,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub enum Happened {
+    /// It has spawned this goroutine with this function.
+    Spawns { id: u64, function: usize },
+    /// It goes on, or begins.
+    Runs,
+    /// Another goroutine goes first.
+    GivesWay,
+    Waits(Why),
+    Ends,
+    /// It can run again.
+    Ready,
+    Fault(&'static str, u32),
 }
 
 /// A goroutine at a step.
@@ -127,8 +164,22 @@ impl Course {
             draws: RefCell::new(draws),
             next: Cell::new(None),
             last: Cell::new(0),
+            last_g: Cell::new(None),
             busy: Cell::new(0),
             bubble,
+        }
+    }
+}
+
+impl Course {
+    /// Notes what has happened to a goroutine, if the run is a bubble with a log.
+    #[inline]
+    pub fn log(&self, id: u64, what: Happened) {
+        if let Some(bubble) = &self.bubble
+            && let Some(log) = &bubble.log
+        {
+            let (time, step) = (bubble.clock.get(), self.draws.borrow().steps());
+            log.borrow_mut().push(Event { time, step, id, what });
         }
     }
 }
