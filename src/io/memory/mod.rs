@@ -13,8 +13,7 @@ mod sockets;
 
 use crate::os::locked::Locked;
 use crate::os::{file, stand_in};
-use crate::sched::run::ordered;
-use crate::sched::types::course::Net;
+use crate::sched::types::course::{self, Net};
 use core::any::Any;
 use core::cell::RefCell;
 use flights::Flights;
@@ -85,7 +84,7 @@ impl Network {
 
     /// A draw with these odds; 0: it is plain.
     fn fault(what: &'static str, odds: u32, most: u32) -> u32 {
-        ordered::fault(what, odds, most)
+        course::fault(what, odds, most)
     }
 
     /// How long something takes from now on, in ns.

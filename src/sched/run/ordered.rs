@@ -4,9 +4,7 @@
 use super::ready;
 use super::switch::switch_away;
 use crate::os::thread;
-use crate::sched::types::course::{
-    Bubble, Course, Drawn, ENDING, Happened, Note, Outcome, number,
-};
+use crate::sched::types::course::{Bubble, Course, ENDING, Happened, Outcome, number};
 use crate::sched::types::g::{GRef, Status, flags};
 use crate::sched::types::m::{self, M, MRef};
 use crate::sched::types::runtime::rt;
@@ -129,9 +127,6 @@ pub fn count_step(course: &Course, bubble: &Bubble) -> bool {
     !bubble.is_over()
 }
 
-/// In this number of steps out of 1000, a select tries its cases in another than the plain order.
-const OTHER_ORDER: u32 = 250;
-
 /// A step: the running goroutine is about to call a function of the library, and another goroutine
 /// may go on first. Returns the M on which the caller resumes.
 #[cold]
@@ -148,8 +143,6 @@ pub fn step(m: MRef) -> MRef {
         return m;
     }
     gather(m, course);
-    // A select that begins here tries its cases in an order that these numbers decide.
-    m.seed_random(fault("a select tries its cases in another order", OTHER_ORDER, u32::MAX));
     let chosen = {
         let list = course.ready.borrow();
         course.draws.borrow_mut().switch(number(g), true, &list, number_of)
@@ -193,21 +186,4 @@ pub fn current_bubble() -> Option<&'static Bubble> {
     let m: *const M = m::current()?.as_ptr();
     // SAFETY: M's stay mapped; the bubble stays while its M runs it, and so while the caller does.
     unsafe { (*m).bubble() }
-}
-
-/// A draw of the calling goroutine's, or on g0 of the one that has run last: 0, or with a chance of
-/// `odds` out of 1000 a number from 1 to `most`. 0 outside of ordered runs. `what`: what happens then.
-pub fn fault(what: &'static str, odds: u32, most: u32) -> u32 {
-    let Some(m) = m::current() else { return 0 };
-    let Some(course) = m.course() else { return 0 };
-    let by = if m.curg.get().is_null() { course.last.get() } else { number(m.g()) };
-    let size = course.draws.borrow_mut().fault(by, odds, most);
-    if size > 0 {
-        course.log(by.into(), Happened::Fault(what, size));
-        if let Some(notes) = course.bubble.as_ref().and_then(|bubble| bubble.notes.as_ref()) {
-            let what = Drawn::Fault { by: by.into(), what, size };
-            notes.borrow_mut().push(Note { step: course.draws.borrow().steps(), what });
-        }
-    }
-    size
 }

@@ -34,7 +34,7 @@ pub fn next_task(m: MRef) -> Option<Task> {
     let chosen = course.next.take();
     let stepped = chosen.is_some();
     if let Some(g) = course.last_g.take() {
-        course.log(g.id.load(Ordering::Relaxed), why_left(g));
+        course.log(course.last.get().into(), why_left(g));
     }
     let task = m.stash.take().or(chosen).or_else(|| match &course.bubble {
         Some(bubble) => next_in_bubble(m, course, bubble),

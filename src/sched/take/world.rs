@@ -255,9 +255,12 @@ fn retire(p: PRef, to: PRef) {
 }
 
 /// Sets GOMAXPROCS and returns the former value; `n <= 0` only asks. `-ENOMEM`: nothing has
-/// changed.
+/// changed. In a bubble: 1, and nothing changes.
 pub fn gomaxprocs(n: i32) -> i32 {
     let rt = rt();
+    if m::current().is_some_and(|m| m.bubble().is_some()) {
+        return 1;
+    }
     let before = rt.procs() as i32;
     // An ordered run has one P.
     if n <= 0 || n == before || rt.course.is_some() {

@@ -3,7 +3,7 @@
 //! `seed` of `GOSCHED_DEBUG`, with the real clock. `run/BUBBLES.md` has the protocol.
 
 use super::g::{G, GRef, flags};
-use super::m::MRef;
+use super::m::{self, MRef};
 use super::p::PRef;
 use super::task::Task;
 use super::waiter::Why;
@@ -220,4 +220,21 @@ impl G {
     pub fn is_in_bubble_of(&self, m: MRef) -> bool {
         self.flags.seen() & flags::BUBBLE != 0 && self.bound_m.seen() == m.as_ptr().cast_const()
     }
+}
+
+/// A draw of the calling goroutine's, or on g0 of the one that has run last: 0, or with a chance of
+/// `odds` out of 1000 a number from 1 to `most`. 0 outside of ordered runs. `what`: what happens then.
+pub fn fault(what: &'static str, odds: u32, most: u32) -> u32 {
+    let Some(m) = m::current() else { return 0 };
+    let Some(course) = m.course() else { return 0 };
+    let by = if m.curg.get().is_null() { course.last.get() } else { number(m.g()) };
+    let size = course.draws.borrow_mut().fault(by, odds, most);
+    if size > 0 {
+        course.log(by.into(), Happened::Fault(what, size));
+        if let Some(notes) = course.bubble.as_ref().and_then(|bubble| bubble.notes.as_ref()) {
+            let what = Drawn::Fault { by: by.into(), what, size };
+            notes.borrow_mut().push(Note { step: course.draws.borrow().steps(), what });
+        }
+    }
+    size
 }

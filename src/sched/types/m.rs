@@ -1,7 +1,7 @@
 //! M: an OS thread that runs goroutines.
 
 use super::attachment::Attachment;
-use super::course::{Bubble, Course};
+use super::course::{self, Bubble, Course};
 use super::g::{G, GRef};
 use super::gift::Gift;
 use super::hold::{AtomicHold, Hold};
@@ -199,6 +199,11 @@ pub fn xorshift(mut x: u64) -> (u64, u32) {
     (x, (x.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) as u32)
 }
 
+/// The first state of the generator of the M with this number; not 0.
+fn first_random(id: u32) -> u64 {
+    0x9e37_79b9_7f4a_7c15 ^ (u64::from(id) + 1) << 17
+}
+
 impl M {
     pub fn new(id: u32, node: usize) -> M {
         M {
@@ -223,7 +228,7 @@ impl M {
             places: AtomicPtr::new(ptr::null_mut()),
             sleeps_locked: AtomicBool::new(false),
             blocking: RelaxedCell::new(ptr::null_mut()),
-            rng: Cell::new(0x9e37_79b9_7f4a_7c15 ^ (u64::from(id) + 1) << 17),
+            rng: Cell::new(first_random(id)),
             note: AtomicU32::new(0),
             bell: AtomicBell::none(),
             gift: Gift::none(),
@@ -381,6 +386,8 @@ impl M {
         let by_g0 = self.by_g0.get() & !ORDERED;
         self.by_g0.set(if course.is_null() { by_g0 } else { by_g0 | ORDERED });
         self.course.set(course);
+        // 0: `random` asks the run.
+        self.rng.set(if course.is_null() { first_random(self.id) } else { 0 });
     }
 
     /// The ordered run in which the M takes part.
@@ -555,11 +562,6 @@ impl M {
         let (state, number) = xorshift(self.rng.get());
         self.rng.set(state);
         number
-    }
-
-    /// Decides the random numbers to come, until this is called again; 0: they are all 0.
-    pub fn seed_random(&self, seed: u32) {
-        self.rng.set(u64::from(seed).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     }
 
     /// The P. Panics if the M holds none.
@@ -785,7 +787,22 @@ pub fn holds_p() -> bool {
 
 /// A random number.
 pub fn random() -> u32 {
-    current().map_or_else(random_of_thread, |m| m.random())
+    match current() {
+        Some(m) if m.rng.get() != 0 => m.random(),
+        _ => random_elsewhere(),
+    }
+}
+
+/// In this number of ordered runs' selects out of 1000, the cases are not tried in the plain order.
+const OTHER_ORDER: u32 = 500;
+
+/// [`random`] on a plain thread, or in an ordered run, where only selects ask for it.
+#[cold]
+fn random_elsewhere() -> u32 {
+    match current() {
+        Some(_) => course::fault("a select tries its cases in another order", OTHER_ORDER, u32::MAX),
+        None => random_of_thread(),
+    }
 }
 
 #[cold]
