@@ -31,7 +31,7 @@ from maturin import (  # noqa: F401
 
 HERE = Path(__file__).resolve().parent
 # What the library is built from: build.rs looks for it there.
-LIBRARY = ["src", "lib", "include", "tools/header", "Cargo.toml", "Cargo.lock", "Makefile", "cbindgen.toml"]
+LIBRARY = ["src", "lib", "include", "tools/header", "tools/gosched-trace", "Cargo.toml", "Cargo.lock", "Makefile", "cbindgen.toml"]
 LIBRARY += ["README.md", "LICENSE-MIT", "LICENSE-APACHE"]
 # Cargo.toml names it, and cargo refuses a manifest whose files are missing.
 LIBRARY += ["tests/programs.rs"]

@@ -9,14 +9,13 @@ pub mod loader;
 
 use crate::arch::{self, TlsSlot};
 use crate::os::locked::Locked;
-use crate::os::spin::backoff;
 use crate::os::thread::{self, Thread};
 use crate::os::{forking, futex, time};
 use core::cell::{Cell, UnsafeCell};
 use core::ffi::c_void;
 use core::mem::MaybeUninit;
 use core::ptr;
-use core::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 /// `__cxa_eh_globals` of the Itanium C++ ABI: libstdc++, libc++abi and libcxxrt agree.
 #[derive(Clone, Copy)]
@@ -203,51 +202,11 @@ impl Copies {
     }
 }
 
-/// How many threads search, or are about to. glibc leaves the loader's lock as it is in the child
-/// of a fork, so no thread holds it for a search while another thread forks.
-pub static SEARCHING: AtomicUsize = AtomicUsize::new(0);
-
-/// How long a search waits before it checks again whether another thread still forks, in ns.
-pub const SEARCH_RETRY: i64 = 50_000;
-
-/// Keeps other threads from forking while it lives.
-pub struct Searching(());
-
-impl Searching {
-    pub fn begin() -> Searching {
-        loop {
-            // SeqCst: pairs with `wait_for_searches`: either the forking thread sees this search,
-            // or this thread sees that it forks.
-            SEARCHING.fetch_add(1, Ordering::SeqCst);
-            if !forking::forks() {
-                return Searching(());
-            }
-            SEARCHING.fetch_sub(1, Ordering::SeqCst);
-            time::sleep(SEARCH_RETRY);
-        }
-    }
-}
-
-impl Drop for Searching {
-    fn drop(&mut self) {
-        SEARCHING.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
-/// Waits until no other thread searches. The caller has announced its fork.
-pub fn wait_for_searches() {
-    let mut round = 0;
-    while SEARCHING.load(Ordering::SeqCst) != 0 {
-        round += 1;
-        backoff(round);
-    }
-}
-
 /// Resets the state of searches in the child of a fork: threads that were about to search are gone,
 /// and perhaps a thread that had the loader's lock. `parent`: the copies of the parent's runtime,
 /// which is not used any more.
 pub fn forked(parent: Option<&Copies>) {
-    SEARCHING.store(0, Ordering::SeqCst);
+    forking::forget_searches();
     LOADER.store(lock::UNSURE, Ordering::Relaxed);
     // SAFETY: this is the child's only thread, and it doesn't hold the lock. A thread of the
     // parent's may have held it, but not in the middle of a change.
@@ -308,7 +267,7 @@ pub fn is_loader_usable() -> bool {
 /// Finds the copies that are loaded, on the calling thread, and the generation for which that
 /// holds. Waits for the loader's lock. `None`: the lock will never be free again.
 pub fn find_copies() -> Option<(usize, Vec<CopyPlace>)> {
-    let _searching = Searching::begin();
+    let _searching = forking::Searching::begin();
     if !is_loader_usable() {
         return None;
     }

@@ -1,5 +1,6 @@
 //! The objects (the program and its shared libraries) that the loader has mapped.
 
+use super::forking::Searching;
 use core::ffi::{CStr, c_int, c_void};
 use core::{mem, ptr, slice};
 
@@ -42,6 +43,7 @@ pub fn each(f: &mut dyn FnMut(Object, Changes) -> bool) {
         }
     }
     let mut f: F = f;
+    let _searching = Searching::begin();
     // SAFETY: `visit` takes the pointer that is passed.
     unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut f).cast()) };
 }

@@ -435,8 +435,6 @@ static bool enter_parking(gs_g *g, void *arg)
     struct parking *p = arg;
     gs_g *none = NULL;
     p->entered = !p->refuse && atomic_compare_exchange_strong(p->place, &none, g);
-    if (!p->entered)
-        atomic_fetch_add(&refused, 1);
     return p->entered;
 }
 
@@ -449,6 +447,9 @@ static void op_park(struct actor *a)
     MUST_BE(r, 0, -ETIMEDOUT, -ECANCELED);
     if (r == 0)
         atomic_fetch_add(&woken, 1);
+    /* A refusal that a cancel has overtaken is none. */
+    if (r == 0 && !p.entered)
+        atomic_fetch_add(&refused, 1);
     if (p.entered && !atomic_compare_exchange_strong(p.place, &there, NULL))
         return; /* op_ready has taken it, and gives the reference back */
     gs_release(me);

@@ -3,7 +3,7 @@
 use super::bubble;
 use super::{keys, orphans, stopping, tracing};
 use crate::os::forking::{ALLOCATES, FORKING, SYSMON_ABSTAINS, may_fork};
-use crate::os::{halt, heap, log, thread, time};
+use crate::os::{forking, halt, heap, log, thread, time};
 use crate::sched::ext::{gang, hooks};
 use crate::sched::run::group;
 use crate::sched::services::{deadlock, quit};
@@ -59,7 +59,7 @@ pub extern "C" fn before_fork() {
     }
     // After `empty_handlers`, because a goroutine that waited in a handler may have had the
     // loader's lock.
-    cxx::wait_for_searches();
+    forking::wait_for_searches();
     HELD.iter().for_each(|(lock, _)| lock());
     if let Some(rt) = try_rt() {
         rt.copies.lock();

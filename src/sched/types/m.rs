@@ -272,6 +272,8 @@ impl M {
 
     /// Fills in the fields that only the thread itself can tell, at its start.
     pub fn bind_to_thread(&self) {
+        // A thread that has looked at this M after its former thread had left may have made a stream.
+        self.stop_tracing();
         self.errno.set(os::errno_location());
         self.fiber.bind_to_thread();
         self.tid.store(thread::id(), Ordering::Relaxed);

@@ -505,7 +505,9 @@ fn each_waiter(go: &Go, g: GRef, room: &mut [u64], f: &mut dyn FnMut(usize)) -> 
         for waiter in words.windows(WORDS) {
             let is_waiter = waiter[PARKER] == go.g as u64
                 && waiter[QUEUED] >> (offset_of!(Waiter, queued) % 8 * 8) & 0xff == 1
-                && (waiter[NUMBER] == 0 || waiter[NUMBER] == number);
+                && waiter[NUMBER] == number
+                // A `Block` looks like a waiter up to here, and then has the deadline.
+                && waiter[OBJECT] != FOREVER as u64;
             match waiter[OBJECT] {
                 _ if !is_waiter => {}
                 0 => known = None,
