@@ -2162,8 +2162,9 @@ int gs_dump_pprof(int fd);
  *
  * The number of leaked goroutines; -EBUSY: a thread blocks the preemption signal, or there is none
  * (GOSCHED_PREEMPT_SIGNAL=0), so its registers can't be read; -EDEADLK: the caller has stopped the
- * world; -EBADF; -ENOMEM; a negative errno value of write(2), or of a file of /proc. Goroutines and
- * plain threads; may switch goroutines; not from a signal handler.
+ * world; -EPERM: in a bubble (gs_test_run), where a deadlock tells; -EBADF; -ENOMEM; a negative
+ * errno value of write(2), or of a file of /proc. Goroutines and plain threads; may switch
+ * goroutines; not from a signal handler.
  * Not async-signal-safe.
  */
 int gs_leaks(int fd);

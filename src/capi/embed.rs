@@ -5,6 +5,7 @@ use crate::os::log;
 use crate::sched::inspect::embed::{self, GSnapshot};
 use crate::sched::inspect::{dump, json, leaks, pprof};
 use crate::sched::lifecycle::stopping;
+use crate::sched::run::ordered;
 use crate::sched::run::requests;
 use crate::sched::services::deadlock;
 use crate::sched::take::boundary::Entered;
@@ -311,11 +312,15 @@ pub extern "C" fn gs_dump_pprof(fd: c_int) -> c_int {
 ///
 /// The number of leaked goroutines; -EBUSY: a thread blocks the preemption signal, or there is none
 /// (GOSCHED_PREEMPT_SIGNAL=0), so its registers can't be read; -EDEADLK: the caller has stopped the
-/// world; -EBADF; -ENOMEM; a negative errno value of write(2), or of a file of /proc. Goroutines and
-/// plain threads; may switch goroutines; not from a signal handler.
+/// world; -EPERM: in a bubble (gs_test_run), where a deadlock tells; -EBADF; -ENOMEM; a negative
+/// errno value of write(2), or of a file of /proc. Goroutines and plain threads; may switch
+/// goroutines; not from a signal handler.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_leaks(fd: c_int) -> c_int {
     let _entered = Entered::new();
+    if ordered::current_bubble().is_some() {
+        return -libc::EPERM;
+    }
     leaks::leaks(fd, false)
 }
 

@@ -495,8 +495,7 @@ extern "C" fn handle_quit(_: i32, _: *mut libc::siginfo_t, _: *mut c_void, _: bo
 pub type CrashHook = fn(sig: i32, context: *const c_void);
 
 static CRASH: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
-const CRASHES: [i32; 5] =
-    [libc::SIGABRT, libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE];
+const CRASHES: [i32; 5] = [libc::SIGABRT, libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE];
 static HOST_CRASHES: [Host; CRASHES.len()] = [const { Host::new() }; CRASHES.len()];
 
 arch::signal_handler!(crash_entry, handle_crash);

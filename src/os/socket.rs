@@ -10,7 +10,6 @@ use core::ptr;
 pub type Address = libc::sockaddr;
 pub type Message = libc::msghdr;
 
-
 /// A message that consists only of buffers.
 fn message(buffers: &[Buffer]) -> Message {
     // SAFETY: all bytes zero are an empty message.

@@ -20,10 +20,14 @@ impl fmt::Display for Report<'_> {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         let ran = &self.told.ran;
         let what = match &ran.outcome {
-            Outcome::Done => "the failure did not come again: the function keeps state between runs",
+            Outcome::Done => {
+                "the failure did not come again: the function keeps state between runs"
+            }
             Outcome::Deadlock => "all goroutines are asleep - deadlock!",
             Outcome::TooLong => "the run takes too many steps",
-            Outcome::Crashed(id, sig) => &format!("goroutine {id} crashes by {}", os::signal_name(*sig)),
+            Outcome::Crashed(id, sig) => {
+                &format!("goroutine {id} crashes by {}", os::signal_name(*sig))
+            }
             Outcome::Failed(why) | Outcome::Disturbed(why) => why,
         };
         write!(f, "gosched: test: seed {}", self.seed)?;

@@ -143,7 +143,8 @@ impl Network {
         if is_inet && Network::fault("the connection is refused", self.options.refuse, 1) > 0 {
             let error = -libc::ECONNREFUSED;
             inner.flights.send(now + there + back, What::Refused { to: id, error });
-        } else if is_inet && Network::fault("the connection falls silent", self.options.cut, 1) > 0 {
+        } else if is_inet && Network::fault("the connection falls silent", self.options.cut, 1) > 0
+        {
             let error = -libc::ETIMEDOUT;
             inner.flights.send(now + NO_ANSWER, What::Refused { to: id, error });
         } else {
@@ -220,8 +221,12 @@ impl Network {
         }
         let is_inet = socket.family != libc::AF_UNIX;
         bytes.truncate(room);
-        if bytes.len() > 1 && Network::fault("a call does less than it could", self.options.short, 1) > 0 {
-            bytes.truncate(1 + Network::fault("by so much", 1000, bytes.len() as u32 - 1) as usize / 2);
+        if bytes.len() > 1
+            && Network::fault("a call does less than it could", self.options.short, 1) > 0
+        {
+            bytes.truncate(
+                1 + Network::fault("by so much", 1000, bytes.len() as u32 - 1) as usize / 2,
+            );
         }
         if is_inet && Network::fault("the connection is reset", self.options.reset, 1) > 0 {
             for (to, when) in [(id, now), (peer, now + self.way(true))] {
@@ -237,7 +242,11 @@ impl Network {
             }
         }
         let n = bytes.len();
-        let lost = if is_inet { Network::fault("a part is lost and sent again", self.options.loss, 3) } else { 0 };
+        let lost = if is_inet {
+            Network::fault("a part is lost and sent again", self.options.loss, 3)
+        } else {
+            0
+        };
         let when = now + self.way(is_inet) + SENT_AGAIN * i64::from(lost);
         if let Some(socket) = inner.sockets.get_mut(id) {
             socket.unread += n;

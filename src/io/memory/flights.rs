@@ -1,25 +1,50 @@
 //! What is on its way through the network in memory, and what happens when it arrives.
 
-use super::sockets::{Endpoint, Id, Socket, State};
 use super::Inner;
+use super::sockets::{Endpoint, Id, Socket, State};
 use crate::os::epoll::{ERR, HUP, IN, OUT, RDHUP};
 use std::collections::BTreeMap;
 
 /// What is on its way.
 pub enum What {
     /// A client wants to connect to an address.
-    Connect { from: Id, to: Endpoint },
+    Connect {
+        from: Id,
+        to: Endpoint,
+    },
     /// The server's socket for a client is there.
-    Accepted { to: Id, by: Id },
+    Accepted {
+        to: Id,
+        by: Id,
+    },
     /// The attempt to connect has failed.
-    Refused { to: Id, error: i32 },
-    Data { to: Id, from: Id, bytes: Vec<u8> },
+    Refused {
+        to: Id,
+        error: i32,
+    },
+    Data {
+        to: Id,
+        from: Id,
+        bytes: Vec<u8>,
+    },
     /// The other side sends no more.
-    End { to: Id },
-    Reset { to: Id },
+    End {
+        to: Id,
+    },
+    Reset {
+        to: Id,
+    },
     /// The other side has read this number of bytes.
-    Read { to: Id, bytes: usize },
-    Datagram { to: Endpoint, from: Endpoint, by: Id, bytes: Vec<u8> },
+    Read {
+        to: Id,
+        bytes: usize,
+    },
+    Datagram {
+        to: Endpoint,
+        from: Endpoint,
+        by: Id,
+        bytes: Vec<u8>,
+    },
 }
 
 /// Something on its way.

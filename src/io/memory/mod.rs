@@ -73,12 +73,8 @@ impl Network {
             *n += 1;
             stand_in::set(Some(&calls::CALLS));
         });
-        let inner = Inner {
-            sockets: Sockets::new(),
-            flights: Flights::new(),
-            events: Vec::new(),
-            now: 0,
-        };
+        let inner =
+            Inner { sockets: Sockets::new(), flights: Flights::new(), events: Vec::new(), now: 0 };
         Network { options, inner: RefCell::new(inner) }
     }
 
@@ -90,7 +86,11 @@ impl Network {
     /// How long something takes from now on, in ns.
     fn delay(&self) -> i64 {
         // In sixteenths, so that a schedule is short to write.
-        let jitter = if self.options.jitter > 0 { Network::fault("the network takes longer", 500, 16) } else { 0 };
+        let jitter = if self.options.jitter > 0 {
+            Network::fault("the network takes longer", 500, 16)
+        } else {
+            0
+        };
         self.options.delay + self.options.jitter / 16 * i64::from(jitter)
     }
 }

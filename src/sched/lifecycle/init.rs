@@ -350,7 +350,8 @@ impl Runtime {
         let course = debug.seed.map(|seed| {
             let draws = Draws::new(seed, Schedule::Random, 0, None);
             if debug.is_random_seed {
-                let line = format!("gosched: to have this order again: GOSCHED_DEBUG=seed={seed}\n");
+                let line =
+                    format!("gosched: to have this order again: GOSCHED_DEBUG=seed={seed}\n");
                 failing::say(line);
                 crash::begin();
             }

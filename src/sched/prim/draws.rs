@@ -202,7 +202,8 @@ impl Draws {
             }
             Schedule::Pct(_) => {
                 self.follow_priorities(by);
-                let mut best = (can_go_on.then_some(None), if can_go_on { self.priority(by) } else { 0 });
+                let mut best =
+                    (can_go_on.then_some(None), if can_go_on { self.priority(by) } else { 0 });
                 for (at, other) in others.iter().enumerate() {
                     let priority = self.priority(number(other));
                     if best.0.is_none() || priority > best.1 {

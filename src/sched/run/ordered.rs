@@ -61,7 +61,9 @@ fn disturb(g: GRef) {
 /// The calling goroutine or thread, for a report.
 fn caller() -> String {
     match m::current_g() {
-        Some(g) => format!("goroutine {}, which is not in the bubble", g.id.load(Ordering::Relaxed)),
+        Some(g) => {
+            format!("goroutine {}, which is not in the bubble", g.id.load(Ordering::Relaxed))
+        }
         None => format!("thread {}, which is not in the bubble", thread::id()),
     }
 }
@@ -96,11 +98,23 @@ pub fn gather(m: MRef, course: &Course) {
     }
 }
 
+/// Puts the goroutines that can run back into the P's queue, if the run isn't a bubble: the P may pass
+/// to another M at any time, and its queues say whether it has work.
+pub fn scatter(m: MRef, course: &Course) {
+    if course.bubble.is_none() {
+        let p = m.p();
+        course.ready.borrow_mut().drain(..).for_each(|task| ready::push_shared(p, task));
+    }
+}
+
 /// A goroutine of the bubble has woken one that isn't in it: that one runs, and the bubble ends.
 fn woke_outsider(course: &Course, g: GRef) {
     let id = g.id.load(Ordering::Relaxed);
     if let Some(bubble) = &course.bubble {
-        let text = format!("goroutine {} woke goroutine {id}, which is not in the bubble", course.last.get());
+        let text = format!(
+            "goroutine {} woke goroutine {id}, which is not in the bubble",
+            course.last.get()
+        );
         bubble.end(Outcome::Disturbed(text));
     }
     rt().push(rt().any_node(), Task::goroutine(g), g.priority.get());
@@ -147,7 +161,9 @@ pub fn step(m: MRef) -> MRef {
         let list = course.ready.borrow();
         course.draws.borrow_mut().switch(number(g), true, &list, number_of)
     };
-    let Some(next) = chosen.and_then(|at| course.ready.borrow_mut().remove(at)) else { return m };
+    let next = chosen.and_then(|at| course.ready.borrow_mut().remove(at));
+    scatter(m, course);
+    let Some(next) = next else { return m };
     course.next.set(Some(next));
     g.set_status(Status::Runnable);
     // SAFETY: `commit_step` takes the address of a goroutine, which this M runs and so owns.
@@ -161,8 +177,10 @@ unsafe fn commit_step(g: usize) {
     // SAFETY: as the caller says.
     let (m, g) = unsafe { (m::must_current(), GRef::at(g)) };
     match m.course() {
-        Some(course) => course.ready.borrow_mut().push_back(Task::goroutine(g)),
-        None => ready::ready_global(g),
+        Some(course) if course.bubble.is_some() => {
+            course.ready.borrow_mut().push_back(Task::goroutine(g));
+        }
+        _ => ready::push_shared(m.p(), Task::goroutine(g)),
     }
 }
 
@@ -177,7 +195,9 @@ pub fn leave_for_good(m: MRef) -> MRef {
 pub fn others_can_run(m: MRef) -> bool {
     m.course().is_some_and(|course| {
         gather(m, course);
-        !course.ready.borrow().is_empty()
+        let any = !course.ready.borrow().is_empty();
+        scatter(m, course);
+        any
     })
 }
 

@@ -290,7 +290,9 @@ fn stop_spinning(m: MRef) {
 fn make_due_ready(m: MRef, p: PRef) -> bool {
     let (mut events, mut owes) = (0, false);
     if let Some(now) = own_timer_due(p) {
-        (events, owes) = p.tell_later(|| p.timers.run(now));
+        // In an ordered run one deadline after the other, however late the clock was read.
+        let until = if m.course().is_some() { p.timers.next().min(now) } else { now };
+        (events, owes) = p.tell_later(|| p.timers.run(until));
     }
     if netpoll::is_due(p) {
         events += netpoll::poll(m, p);

@@ -5,7 +5,7 @@ use crate::backtrace::unwind;
 use crate::os::time;
 use crate::sched::ext::hooks;
 use crate::sched::run::order::own_timer_due;
-use crate::sched::run::ordered::{count_step, gather, number_of};
+use crate::sched::run::ordered::{count_step, gather, number_of, scatter};
 use crate::sched::take::registers;
 use crate::sched::types::course::{Bubble, Course, Drawn, Happened, Note, Outcome, Seen};
 use crate::sched::types::g::{GRef, Status, flags};
@@ -91,7 +91,8 @@ fn see(task: &Task) -> Option<Seen> {
         unsafe { unwind::walk(from, g.stack_bounds(), &mut add) };
     }
     // SAFETY: the goroutine can run, so it has not ended.
-    let name = unsafe { g.name() }.map_or(String::new(), |name| name.to_string_lossy().into_owned());
+    let name =
+        unsafe { g.name() }.map_or(String::new(), |name| name.to_string_lossy().into_owned());
     let function = g.f.get().map_or(0, |f| f as usize);
     Some(Seen { id: g.id.load(Ordering::Relaxed), name, frames, function })
 }
@@ -126,7 +127,9 @@ fn next_by_seed(m: MRef, course: &Course) -> Option<Task> {
     } else {
         course.busy.set(busy);
     }
-    choose(course).or_else(|| find_runnable(m))
+    let chosen = choose(course);
+    scatter(m, course);
+    chosen.or_else(|| find_runnable(m))
 }
 
 fn next_in_bubble(m: MRef, course: &Course, bubble: &Bubble) -> Option<Task> {

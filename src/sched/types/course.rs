@@ -129,7 +129,10 @@ pub struct Event {
 #[derive(Clone, Copy, Debug)]
 pub enum Happened {
     /// It has spawned this goroutine with this function.
-    Spawns { id: u64, function: usize },
+    Spawns {
+        id: u64,
+        function: usize,
+    },
     /// It goes on, or begins.
     Runs,
     /// Another goroutine goes first.

@@ -802,7 +802,9 @@ const OTHER_ORDER: u32 = 500;
 #[cold]
 fn random_elsewhere() -> u32 {
     match current() {
-        Some(_) => course::fault("a select tries its cases in another order", OTHER_ORDER, u32::MAX),
+        Some(_) => {
+            course::fault("a select tries its cases in another order", OTHER_ORDER, u32::MAX)
+        }
         None => random_of_thread(),
     }
 }

@@ -1,0 +1,809 @@
+/*
+ * Bubbles: the same run again from a seed, a virtual clock, the shortest schedule that fails.
+ */
+#include "check.h"
+
+static gs_test_opts seeded(uint64_t seed)
+{
+    gs_test_opts o = {.size = sizeof o, .seed = seed, .flags = GS_TEST_QUIET};
+    return o;
+}
+
+static void nothing(void *arg)
+{
+    (void)arg;
+}
+
+/* What the goroutines of a run have done, in their order. */
+static char steps[4096];
+static size_t stepped;
+
+static void step(char c)
+{
+    CHECK(stepped < sizeof steps - 1);
+    steps[stepped++] = c;
+    steps[stepped] = 0;
+}
+
+static void begin(void)
+{
+    stepped = 0;
+    steps[0] = 0;
+}
+
+/* ---- Arguments ---- */
+
+TEST(bad_options_are_EINVAL)
+{
+    gs_test_opts o = {.size = sizeof o};
+    CHECK_EQ(gs_test_run(NULL, NULL, NULL), -EINVAL);
+    CHECK_EQ(gs_test_explore(NULL, NULL, NULL, 1), -EINVAL);
+    CHECK_EQ(gs_test_explore(nothing, NULL, NULL, UINT64_MAX), -EINVAL);
+    o.schedule = 3;
+    CHECK_EQ(gs_test_run(nothing, NULL, &o), -EINVAL);
+    o = (gs_test_opts){.size = sizeof o, .flags = 2};
+    CHECK_EQ(gs_test_run(nothing, NULL, &o), -EINVAL);
+    o = (gs_test_opts){.size = 8};
+    CHECK_EQ(gs_test_run(nothing, NULL, &o), -EINVAL);
+    o = (gs_test_opts){.size = sizeof o, .replay = "1.2"};
+    CHECK_EQ(gs_test_run(nothing, NULL, &o), -EINVAL);
+    o = (gs_test_opts){.size = sizeof o, .log = -1};
+    CHECK_EQ(gs_test_run(nothing, NULL, &o), -EINVAL);
+    o = (gs_test_opts){.size = sizeof o, .net = {.loss = 1001}};
+    CHECK_EQ(gs_test_run(nothing, NULL, &o), -EINVAL);
+    o = (gs_test_opts){.size = sizeof o, .net = {.delay = -1}};
+    CHECK_EQ(gs_test_run(nothing, NULL, &o), -EINVAL);
+    CHECK_EQ(gs_test_run(nothing, NULL, NULL), 0);
+    CHECK_EQ(gs_test_explore(nothing, NULL, NULL, 0), 0);
+}
+
+GO_TEST(a_goroutine_cannot_make_one)
+{
+    CHECK_EQ(gs_test_run(nothing, NULL, NULL), -EBUSY);
+    CHECK_EQ(gs_test_explore(nothing, NULL, NULL, 5), -EBUSY);
+    CHECK_EQ(gs_test_seed(), 0);
+    gs_test_fail("outside of a bubble this does nothing");
+}
+
+static void again(void *arg)
+{
+    *(int *)arg = gs_test_run(nothing, NULL, NULL);
+}
+
+TEST(not_even_in_a_bubble)
+{
+    int r = 0;
+    CHECK_EQ(gs_test_run(again, &r, NULL), 0);
+    CHECK_EQ(r, -EBUSY);
+}
+
+/* ---- Time ---- */
+
+static void sleep_an_hour(void *arg)
+{
+    int64_t *took = arg, before = gs_now();
+    CHECK_EQ(gs_sleep(3600 * SEC), 0);
+    *took = gs_now() - before;
+}
+
+TEST(an_hour_takes_exactly_an_hour_and_no_time)
+{
+    int64_t took = 0, before = clock_now();
+    CHECK_EQ(gs_test_run(sleep_an_hour, &took, NULL), 0);
+    CHECK_EQ(took, 3600 * SEC);
+    CHECK(clock_now() - before < 60 * SEC);
+}
+
+static void *hours_of_another(void *arg)
+{
+    int i;
+    for (i = 0; i < 100; i++)
+        CHECK_EQ(gs_test_run(sleep_an_hour, arg, NULL), 0);
+    return NULL;
+}
+
+/* Each bubble has its own clock, and the rest of the process the real one. */
+TEST(bubbles_run_beside_each_other)
+{
+    pthread_t t[4];
+    int64_t took[4], before = gs_now();
+    int i;
+    for (i = 0; i < 4; i++)
+        t[i] = start_thread(hours_of_another, &took[i]);
+    while (gs_now() - before < 20 * MS)
+        CHECK_EQ(gs_sleep(MS), 0);
+    for (i = 0; i < 4; i++) {
+        join_thread(t[i]);
+        CHECK_EQ(took[i], 3600 * SEC);
+    }
+    CHECK(gs_now() - before < 3600 * SEC);
+}
+
+static void deadlines(void *arg)
+{
+    gs_chan *ch = chan_of_ints(0);
+    gs_mutex m = {0};
+    gs_sem s = {0};
+    int64_t v, t = gs_now();
+    (void)arg;
+    CHECK_EQ(gs_chan_recv(ch, &v, t + 5 * SEC), -ETIMEDOUT);
+    CHECK_EQ(gs_now(), t + 5 * SEC);
+    CHECK_EQ(gs_mutex_lock(&m, GS_FOREVER), 0);
+    CHECK_EQ(gs_mutex_lock(&m, gs_after_ms(1500)), -ETIMEDOUT);
+    CHECK_EQ(gs_now(), t + 6500 * MS);
+    CHECK_EQ(gs_sem_acquire(&s, 1, gs_after_ms(500)), -ETIMEDOUT);
+    CHECK_EQ(gs_now(), t + 7 * SEC);
+    free_chan(ch);
+}
+
+TEST(deadlines_are_of_the_virtual_clock)
+{
+    CHECK_EQ(gs_test_run(deadlines, NULL, NULL), 0);
+}
+
+static void tick(void *arg)
+{
+    gs_chan *ticks = gs_ticker_start(10 * MS);
+    int64_t at, t = gs_now();
+    int i;
+    (void)arg;
+    for (i = 1; i <= 1000; i++) {
+        CHECK_EQ(gs_chan_recv(ticks, &at, GS_FOREVER), 0);
+        CHECK_EQ(at, t + i * 10 * MS);
+    }
+    CHECK_EQ(gs_ticker_stop(ticks), 0);
+    free_chan(ticks);
+}
+
+TEST(a_ticker_ticks_to_the_nanosecond)
+{
+    CHECK_EQ(gs_test_run(tick, NULL, NULL), 0);
+}
+
+static void count_up(void *arg)
+{
+    ADD(*(int *)arg, 1);
+}
+
+static void leave_a_timer(void *arg)
+{
+    gs_timer *soon = gs_timer_start(SEC, count_up, arg), *never = gs_timer_start(100 * SEC, count_up, arg);
+    CHECK(soon && never);
+    CHECK_EQ(gs_sleep(2 * SEC), 0);
+    CHECK_EQ(gs_timer_free(soon), 0);
+}
+
+TEST(a_timer_that_is_left_does_not_fire)
+{
+    int fired = 0;
+    CHECK_EQ(gs_test_run(leave_a_timer, &fired, NULL), 0);
+    CHECK_EQ(fired, 1);
+}
+
+/* ---- Order ---- */
+
+static void three_steps(void *arg)
+{
+    int i;
+    for (i = 0; i < 3; i++) {
+        step(*(char *)arg);
+        gs_yield();
+    }
+}
+
+static void four_of_them(void *arg)
+{
+    static char names[] = "abcd";
+    int i;
+    (void)arg;
+    for (i = 0; i < 4; i++)
+        go(three_steps, &names[i]);
+}
+
+TEST(a_seed_gives_one_order_and_many_give_many)
+{
+    char first[16], seen[60][16];
+    int i, j, different = 0;
+    for (i = 0; i < 60; i++) {
+        gs_test_opts o = seeded(i + 1);
+        begin();
+        CHECK_EQ(gs_test_run(four_of_them, NULL, &o), 0);
+        CHECK_EQ(stepped, 12);
+        strcpy(first, steps);
+        for (j = 0; j < 3; j++) {
+            begin();
+            CHECK_EQ(gs_test_run(four_of_them, NULL, &o), 0);
+            CHECK_EQ(strcmp(first, steps), 0);
+        }
+        strcpy(seen[i], first);
+        for (j = 0; j < i && strcmp(seen[j], first) != 0; j++)
+            ;
+        different += j == i;
+    }
+    CHECK_GE(different, 40);
+}
+
+TEST(round_robin_is_one_order)
+{
+    char first[16];
+    gs_test_opts o = seeded(1);
+    o.schedule = GS_TEST_ROUND_ROBIN;
+    begin();
+    CHECK_EQ(gs_test_run(four_of_them, NULL, &o), 0);
+    strcpy(first, steps);
+    o.seed = 2;
+    begin();
+    CHECK_EQ(gs_test_run(four_of_them, NULL, &o), 0);
+    CHECK_EQ(strcmp(first, steps), 0);
+}
+
+static void tell_seed_and_ids(void *arg)
+{
+    uint64_t *seen = arg;
+    gs_g *g = go_ref(nothing, NULL);
+    seen[0] = gs_test_seed();
+    seen[1] = gs_id(gs_self());
+    seen[2] = gs_id(g);
+    seen[3] = (uint64_t)gs_now();
+    seen[4] = (uint64_t)gs_gomaxprocs(0);
+    join(g);
+}
+
+TEST(ids_and_times_come_again)
+{
+    uint64_t seen[5], other[5];
+    gs_test_opts o = seeded(77);
+    CHECK_EQ(gs_test_run(tell_seed_and_ids, seen, &o), 0);
+    CHECK_EQ(gs_test_run(tell_seed_and_ids, other, &o), 0);
+    CHECK_EQ(memcmp(seen, other, sizeof seen), 0);
+    CHECK_EQ(seen[0], 77);
+    CHECK_EQ(seen[1], 1);
+    CHECK_EQ(seen[2], 2);
+    CHECK_EQ(seen[4], 1);
+}
+
+/* A select has a choice. */
+static void choose(void *arg)
+{
+    gs_chan *a = chan_of_ints(1), *b = chan_of_ints(1);
+    int64_t v;
+    gs_case cases[2] = {recv_case(a, &v), recv_case(b, &v)};
+    (void)arg;
+    send_int(a, 1);
+    send_int(b, 2);
+    step((char)('0' + gs_select(cases, 2, GS_FOREVER)));
+    free_chan(a);
+    free_chan(b);
+}
+
+TEST(a_select_chooses_by_the_seed)
+{
+    int seen[2] = {0, 0}, i;
+    for (i = 1; i <= 50; i++) {
+        gs_test_opts o = seeded(i);
+        begin();
+        CHECK_EQ(gs_test_run(choose, NULL, &o), 0);
+        seen[steps[0] - '0']++;
+    }
+    CHECK_GE(seen[0], 5);
+    CHECK_GE(seen[1], 5);
+}
+
+/* ---- What goes wrong ---- */
+
+static void wait_for_nobody(void *arg)
+{
+    gs_chan *ch = chan_of_ints(0);
+    (void)arg;
+    (void)recv_int(ch);
+}
+
+TEST(a_deadlock_is_an_error)
+{
+    gs_test_opts o = seeded(1);
+    int i;
+    for (i = 0; i < 100; i++) {
+        CHECK_EQ(gs_test_run(wait_for_nobody, NULL, &o), -EDEADLK);
+        CHECK_EQ(gs_test_run(nothing, NULL, &o), 0);
+    }
+}
+
+/* Each kind of wait counts. */
+static gs_mutex locked;
+static gs_rwmutex held;
+static gs_cond never;
+static gs_sem none;
+static gs_waitgroup one;
+static gs_once once;
+
+static void wait_for_a_mutex(void *arg)
+{
+    (void)arg;
+    (void)gs_mutex_lock(&locked, GS_FOREVER);
+}
+static void wait_to_read(void *arg)
+{
+    (void)arg;
+    (void)gs_rwmutex_rlock(&held, GS_FOREVER);
+}
+static void wait_for_a_cond(void *arg)
+{
+    gs_mutex m = {0};
+    (void)arg;
+    CHECK_EQ(gs_mutex_lock(&m, GS_FOREVER), 0);
+    (void)gs_cond_wait(&never, &m, GS_FOREVER);
+}
+static void wait_for_a_sem(void *arg)
+{
+    (void)arg;
+    (void)gs_sem_acquire(&none, 1, GS_FOREVER);
+}
+static void wait_for_a_group(void *arg)
+{
+    (void)arg;
+    (void)gs_waitgroup_wait(&one, GS_FOREVER);
+}
+static void wait_in_once(void *arg)
+{
+    (void)gs_once_do(&once, wait_for_a_group, arg);
+}
+static void wait_to_join(void *arg)
+{
+    gs_g *g = go_ref(wait_for_a_sem, arg);
+    (void)gs_join(g, GS_FOREVER);
+}
+static void wait_in_a_select(void *arg)
+{
+    gs_chan *ch = chan_of_ints(0);
+    int64_t v;
+    gs_case c = recv_case(ch, &v);
+    (void)arg;
+    (void)gs_select(&c, 1, GS_FOREVER);
+}
+static void wait_for_a_datagram(void *arg)
+{
+    char b[10];
+    int fd = gs_udp_bind("127.0.0.1", 99);
+    (void)arg;
+    CHECK_GE(fd, 0);
+    (void)gs_recv(fd, b, sizeof b, 0, GS_FOREVER);
+}
+
+TEST(each_kind_of_wait_counts)
+{
+    const gs_fn waits[] = {wait_for_a_mutex, wait_to_read, wait_for_a_cond, wait_for_a_sem, wait_for_a_group,
+                           wait_in_once, wait_to_join, wait_in_a_select, wait_for_a_datagram};
+    gs_test_opts o = seeded(1);
+    size_t i;
+    CHECK_EQ(gs_mutex_lock(&locked, GS_FOREVER), 0);
+    CHECK_EQ(gs_rwmutex_lock(&held, GS_FOREVER), 0);
+    CHECK_EQ(gs_waitgroup_add(&one, 1), 0);
+    for (i = 0; i < LENGTH(waits); i++)
+        CHECK_EQ(gs_test_run(waits[i], NULL, &o), -EDEADLK);
+    /* They are given up: nothing wakes them, and the objects can be used on. */
+    CHECK_EQ(gs_waitgroup_done(&one), 0);
+    CHECK_EQ(gs_cond_broadcast(&never), 0);
+}
+
+static void run_for_ever(void *arg)
+{
+    (void)arg;
+    for (;;)
+        gs_yield();
+}
+
+TEST(a_run_without_an_end_is_ETIMEDOUT)
+{
+    gs_test_opts o = seeded(1);
+    o.max_steps = 1000;
+    CHECK_EQ(gs_test_run(run_for_ever, NULL, &o), -ETIMEDOUT);
+}
+
+static void fail_in_a_goroutine(void *arg)
+{
+    (void)arg;
+    gs_test_fail("as it must");
+    step('!');
+}
+static void fail(void *arg)
+{
+    go(fail_in_a_goroutine, arg);
+    CHECK_EQ(gs_sleep(SEC), 0);
+    step('!');
+}
+
+TEST(a_run_that_has_failed_ends_at_once)
+{
+    gs_test_opts o = seeded(1);
+    begin();
+    CHECK_EQ(gs_test_run(fail, NULL, &o), -EPROTO);
+    CHECK_EQ(stepped, 0);
+}
+
+static int balance[2];
+
+static int is_balanced(void *arg)
+{
+    (void)arg;
+    return balance[0] + balance[1] != 100;
+}
+static void move_money(void *arg)
+{
+    gs_mutex *m = arg;
+    CHECK_EQ(gs_mutex_lock(m, GS_FOREVER), 0);
+    balance[0] -= 10;
+    gs_yield();
+    balance[1] += 10;
+    CHECK_EQ(gs_mutex_unlock(m), 0);
+}
+static void move_some(void *arg)
+{
+    static gs_mutex m;
+    memset(&m, 0, sizeof m);
+    (void)arg;
+    balance[0] = 100;
+    balance[1] = 0;
+    go(move_money, &m);
+    go(move_money, &m);
+}
+
+TEST(the_check_sees_each_step)
+{
+    gs_test_opts o = seeded(1);
+    balance[0] = 100;
+    balance[1] = 0;
+    CHECK_EQ(gs_test_run(move_some, NULL, &o), 0);
+    o.check = is_balanced;
+    CHECK_EQ(gs_test_run(move_some, NULL, &o), -EPROTO);
+}
+
+/* ---- Others ---- */
+
+static gs_chan *shared;
+
+static void *send_from_a_thread(void *arg)
+{
+    int64_t v = 1;
+    (void)arg;
+    nap(20 * MS);
+    (void)gs_chan_send(shared, &v, gs_after_ms(100));
+    return NULL;
+}
+static void wait_for_a_thread(void *arg)
+{
+    int64_t v;
+    int fds[2];
+    char b;
+    (void)arg;
+    /* A real file, so that the bubble waits for the world outside. */
+    CHECK_EQ(pipe(fds), 0);
+    go(nothing, NULL);
+    gs_case c = recv_case(shared, &v);
+    (void)gs_select(&c, 1, gs_after_ms(1));
+    *(pthread_t *)arg = start_thread(send_from_a_thread, NULL);
+    gs_spawn((gs_fn)(void *)gs_yield, NULL);
+    (void)gs_read(fds[0], &b, 1, gs_after_ms(1));
+    (void)gs_chan_recv(shared, &v, GS_FOREVER);
+}
+
+TEST(a_thread_outside_is_no_partner)
+{
+    gs_test_opts o = seeded(1);
+    pthread_t t;
+    int r;
+    shared = chan_of_ints(0);
+    r = gs_test_run(wait_for_a_thread, &t, &o);
+    CHECK(r == -EPERM || r == -EDEADLK);
+    join_thread(t);
+}
+
+static void wake_an_outsider(void *arg)
+{
+    int64_t v = 1;
+    (void)gs_chan_send(arg, &v, GS_FOREVER);
+    for (;;)
+        gs_yield();
+}
+static void receive_outside(void *arg)
+{
+    (void)recv_int(arg);
+}
+
+TEST(a_goroutine_outside_is_no_partner)
+{
+    gs_test_opts o = seeded(1);
+    gs_chan *ch = chan_of_ints(0);
+    gs_g *g = go_ref(receive_outside, ch);
+    gs_g_info info;
+    do {
+        nap(MS);
+        CHECK_EQ(gs_g_info_read(g, &info, sizeof info), 0);
+    } while (info.state != GS_G_WAITING);
+    o.max_steps = 10000;
+    CHECK_EQ(gs_test_run(wake_an_outsider, ch, &o), -EPERM);
+    join(g);
+    free_chan(ch);
+}
+
+/* What needs other threads elsewhere works on the one thread here. */
+static void *answer(void *arg)
+{
+    return (char *)arg + 1;
+}
+static void pinned(void *arg)
+{
+    gs_lock_os_thread();
+    *(pid_t *)arg = thread_id();
+    gs_yield();
+    CHECK_EQ(*(pid_t *)arg, thread_id());
+    CHECK_EQ(gs_unlock_os_thread(), 0);
+}
+static void all_on_one_thread(void *arg)
+{
+    char b[2];
+    int fds[2], fd;
+    pid_t tid[3];
+    gs_spawn_opts opts = GS_SPAWN_OPTS_INIT;
+    gs_g *g[3];
+    int i;
+    (void)arg;
+    CHECK(gs_blocking(answer, b) == b + 1);
+    CHECK_EQ(gs_entersyscall(), 0);
+    CHECK_EQ(gs_exitsyscall(), 0);
+    CHECK_EQ(gs_entersyscallblock(), 0);
+    CHECK_EQ(gs_exitsyscall(), 0);
+    opts.flags = GS_SPAWN_PINNED;
+    opts.priority = GS_PRIO_NORMAL;
+    for (i = 0; i < 3; i++)
+        g[i] = go_opts(pinned, &tid[i], &opts);
+    for (i = 0; i < 3; i++)
+        join(g[i]);
+    CHECK(tid[0] == tid[1] && tid[1] == tid[2] && tid[0] == thread_id());
+    opts.flags = 0;
+    opts.priority = GS_PRIO_IDLE;
+    join(go_opts(nothing, NULL, &opts));
+    fd = gs_open("/proc/self/comm", 0, 0, GS_FOREVER);
+    CHECK_GE(fd, 0);
+    CHECK_EQ(gs_pread(fd, b, 1, 0, GS_FOREVER), 1);
+    CHECK_EQ(gs_close(fd), 0);
+    CHECK_EQ(pipe(fds), 0);
+    CHECK_EQ(gs_write(fds[1], "x", 1, GS_FOREVER), 1);
+    CHECK_EQ(gs_read(fds[0], b, 1, GS_FOREVER), 1);
+    CHECK_EQ(gs_close(fds[0]), 0);
+    CHECK_EQ(gs_close(fds[1]), 0);
+    CHECK_EQ(gs_leaks(2), -EPERM);
+}
+
+TEST(what_needs_threads_works_on_one)
+{
+    gs_test_opts o = seeded(1);
+    int i;
+    for (i = 1; i <= 20; i++) {
+        o.seed = i;
+        CHECK_EQ(gs_test_run(all_on_one_thread, NULL, &o), 0);
+    }
+}
+
+/* ---- Exploring ---- */
+
+static gs_mutex mutex;
+static gs_cond cond;
+static int is_ready;
+
+static void consume(void *arg)
+{
+    (void)arg;
+    if (!is_ready) { /* without the lock */
+        CHECK_EQ(gs_mutex_lock(&mutex, GS_FOREVER), 0);
+        CHECK_EQ(gs_cond_wait(&cond, &mutex, GS_FOREVER), 0);
+        CHECK_EQ(gs_mutex_unlock(&mutex), 0);
+    }
+}
+static void produce(void *arg)
+{
+    (void)arg;
+    CHECK_EQ(gs_mutex_lock(&mutex, GS_FOREVER), 0);
+    is_ready = 1;
+    CHECK_EQ(gs_cond_signal(&cond), 0);
+    CHECK_EQ(gs_mutex_unlock(&mutex), 0);
+}
+static void lost_wake_up(void *arg)
+{
+    (void)arg;
+    memset(&mutex, 0, sizeof mutex);
+    memset(&cond, 0, sizeof cond);
+    is_ready = 0;
+    go(consume, NULL);
+    go(produce, NULL);
+}
+CHILD(finds_it)
+{
+    printf("%lld\n", (long long)gs_test_explore(lost_wake_up, NULL, NULL, 1000));
+}
+
+static int is_closed;
+static void close_it(void *arg)
+{
+    int was;
+    (void)arg;
+    CHECK_EQ(gs_mutex_lock(&mutex, GS_FOREVER), 0);
+    was = is_closed;
+    CHECK_EQ(gs_mutex_unlock(&mutex), 0);
+    if (was)
+        return;
+    CHECK_EQ(gs_mutex_lock(&mutex, GS_FOREVER), 0);
+    if (is_closed)
+        abort();
+    is_closed = 1;
+    CHECK_EQ(gs_mutex_unlock(&mutex), 0);
+}
+static void crash_in_one_order(void *arg)
+{
+    (void)arg;
+    memset(&mutex, 0, sizeof mutex);
+    is_closed = 0;
+    go(close_it, NULL);
+    go(close_it, NULL);
+}
+
+CHILD(asserts)
+{
+    (void)gs_test_explore(crash_in_one_order, NULL, NULL, 1000);
+}
+
+TEST(the_shortest_schedule_is_told_and_can_be_had_again)
+{
+    static struct outcome out;
+    char *at, script[64];
+    gs_test_opts o = seeded(1);
+    int i;
+    run_child("finds_it", &out);
+    CHECK_EQ(WEXITSTATUS(out.status), 0);
+    CHECK_HAS(out.text, "-35\n");
+    CHECK_HAS(out.text, "all goroutines are asleep - deadlock!");
+    CHECK_HAS(out.text, "has 1 choice, and");
+    CHECK_HAS(out.text, "gives way to goroutine 3, new, with produce (");
+    CHECK_HAS(out.text, "goroutine 2 waits for a condition");
+    at = strstr(out.text, "GOSCHED_TEST=replay=");
+    CHECK(at != NULL);
+    CHECK_EQ(sscanf(at, "GOSCHED_TEST=replay=%63s", script), 1);
+    o.replay = script;
+    for (i = 0; i < 100; i++)
+        CHECK_EQ(gs_test_run(lost_wake_up, NULL, &o), -EDEADLK);
+    o.replay = "";
+    CHECK_EQ(gs_test_run(lost_wake_up, NULL, &o), 0);
+}
+
+TEST(a_crash_is_shrunk_too_and_then_ends_the_process)
+{
+    static struct outcome out;
+    check_child_dies("asserts", SIGABRT, &out);
+    CHECK_HAS(out.text, "crashes by SIGABRT");
+    CHECK_HAS(out.text, "close_it (");
+    CHECK_HAS(out.text, "GOSCHED_TEST=replay=");
+}
+
+TEST(each_schedule_finds_it)
+{
+    gs_test_opts o = seeded(1);
+    CHECK_EQ(gs_test_explore(lost_wake_up, NULL, &o, 1000), -EDEADLK);
+    o.schedule = GS_TEST_PCT;
+    o.depth = 2;
+    CHECK_EQ(gs_test_explore(lost_wake_up, NULL, &o, 1000), -EDEADLK);
+}
+
+/* ---- The log ---- */
+
+static size_t log_of(uint64_t seed, char *text, size_t room)
+{
+    char path[] = "/tmp/gosched-bubble-XXXXXX";
+    gs_test_opts o = seeded(seed);
+    ssize_t n;
+    o.log = mkstemp(path);
+    CHECK(o.log >= 0);
+    CHECK_EQ(unlink(path), 0);
+    CHECK_EQ(gs_test_run(four_of_them, NULL, &o), 0);
+    n = pread(o.log, text, room - 1, 0);
+    CHECK(n > 0);
+    text[n] = 0;
+    CHECK_EQ(close(o.log), 0);
+    return (size_t)n;
+}
+
+TEST(the_log_comes_again_byte_for_byte)
+{
+    static char first[16384], second[16384], other[16384];
+    size_t n;
+    begin();
+    n = log_of(5, first, sizeof first);
+    begin();
+    CHECK_EQ(log_of(5, second, sizeof second), n);
+    CHECK_EQ(memcmp(first, second, n), 0);
+    begin();
+    (void)log_of(6, other, sizeof other);
+    CHECK(strcmp(first, other) != 0);
+    CHECK_HAS(first, "1.000000000 0 goroutine 0 spawns goroutine 1: four_of_them\n");
+    CHECK_HAS(first, " goroutine 1 spawns goroutine 5: three_steps\n");
+    CHECK_HAS(first, " goroutine 5 ends\n");
+}
+
+/* ---- The environment ---- */
+
+CHILD(run_four)
+{
+    gs_test_opts o = {.size = sizeof o};
+    begin();
+    printf("%d %s\n", gs_test_run(four_of_them, NULL, &o), steps);
+}
+
+TEST(the_environment_chooses_the_seed)
+{
+    static struct outcome a, b;
+    setenv("GOSCHED_TEST", "seed=9", 1);
+    run_child("run_four", &a);
+    run_child("run_four", &b);
+    CHECK_EQ(strcmp(a.text, b.text), 0);
+    CHECK_EQ(strncmp(a.text, "0 ", 2), 0);
+    setenv("GOSCHED_TEST", "sed=9", 1);
+    run_child("run_four", &a);
+    CHECK_HAS(a.text, "-22 ");
+    unsetenv("GOSCHED_TEST");
+}
+
+/* ---- The whole program by a seed ---- */
+
+CHILD(four_in_a_run)
+{
+    begin();
+    CHECK_EQ(gs_run(four_of_them, NULL), 0);
+    while (stepped < 12)
+        nap(MS);
+    printf("%s\n", steps);
+}
+CHILD(four_in_a_run_that_fails)
+{
+    CHECK_EQ(gs_run(nothing, NULL), 0);
+    exit(3);
+}
+CHILD(four_in_a_run_that_aborts)
+{
+    signal(SIGABRT, SIG_DFL);
+    CHECK_EQ(gs_run(nothing, NULL), 0);
+    abort();
+}
+
+TEST(a_seed_orders_a_whole_program)
+{
+    static struct outcome first, next;
+    int i, different = 0;
+    setenv("GOSCHED_DEBUG", "seed=5", 1);
+    run_child("four_in_a_run", &first);
+    for (i = 0; i < 5; i++) {
+        run_child("four_in_a_run", &next);
+        CHECK_EQ(strcmp(first.text, next.text), 0);
+    }
+    for (i = 0; i < 10; i++) {
+        char seed[16];
+        snprintf(seed, sizeof seed, "seed=%d", 100 + i);
+        setenv("GOSCHED_DEBUG", seed, 1);
+        run_child("four_in_a_run", &next);
+        different += strcmp(first.text, next.text) != 0;
+    }
+    CHECK_GE(different, 5);
+    unsetenv("GOSCHED_DEBUG");
+}
+
+TEST(a_random_seed_is_told_when_the_program_fails)
+{
+    struct outcome out;
+    setenv("GOSCHED_DEBUG", "seed=random", 1);
+    run_child("four_in_a_run", &out);
+    CHECK(strstr(out.text, "seed=") == NULL);
+    run_child("four_in_a_run_that_fails", &out);
+    CHECK_EQ(WEXITSTATUS(out.status), 3);
+    CHECK_HAS(out.text, "GOSCHED_DEBUG=seed=");
+    run_child("four_in_a_run_that_aborts", &out);
+    CHECK(WIFSIGNALED(out.status));
+    CHECK_HAS(out.text, "GOSCHED_DEBUG=seed=");
+    unsetenv("GOSCHED_DEBUG");
+}
