@@ -26,7 +26,8 @@
    gs_chan_put, gs_chan_take, gs_data, gs_eai, gs_g_info_read, gs_getspecific,
    gs_hold, gs_id, gs_mutex_trylock, gs_name, gs_now, gs_numa_unbound_cpus,
    gs_own_threads, gs_preempt_disable, gs_preempt_flag, gs_retain, gs_self,
-   gs_set_data, gs_set_log, gs_strerror, gs_uncancel, gs_unhold, gs_version.
+   gs_set_data, gs_set_log, gs_strerror, gs_test_seed, gs_uncancel, gs_unhold,
+   gs_version.
    A signal handler may call those that are async-signal-safe.
 
    A struct with a size member gets new fields at its end in later versions. Set size to
@@ -2529,7 +2530,7 @@ void gs_test_fail(const char *why);
 /**
  * The seed of the bubble that the caller is in; 0: the caller is in none. Goroutines and plain
  * threads.
- * May switch; not async-signal-safe.
+ * Never switches; not async-signal-safe.
  */
 uint64_t gs_test_seed(void);
 

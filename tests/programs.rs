@@ -193,6 +193,7 @@ const PROGRAMS: &[Program] = &[
     program("dump", "dump.c", flat),
     program("signals", "signals.c", matrix),
     program("trace", "trace.c", widened),
+    program("bubble", "bubble.c", matrix),
     program("observe", "observe.c", matrix),
 ];
 
@@ -349,7 +350,13 @@ const NOT_IN_CHAOS: &[(&str, &str)] = &[
     ("gs_init_for", "gs_init is a macro for it"),
     ("gs_run_for", "gs_run is a macro for it"),
     ("gs_add_frames", "can't be undone: trace.c calls it"),
+    ("gs_test_run", IN_BUBBLE),
+    ("gs_test_explore", IN_BUBBLE),
+    ("gs_test_fail", IN_BUBBLE),
+    ("gs_test_seed", IN_BUBBLE),
 ];
+
+const IN_BUBBLE: &str = "a bubble shares nothing with others: bubble.c";
 
 fn chaos_uses_every_function_of_the_header() {
     let mut text = String::new();
@@ -380,6 +387,10 @@ const NOT_IN_FAULT: &[(&str, &str)] = &[
     ("gs_flight_start", IN_TRACE),
     ("gs_flight_stop", IN_TRACE),
     ("gs_flight_write", IN_TRACE),
+    ("gs_test_run", IN_BUBBLE),
+    ("gs_test_explore", IN_BUBBLE),
+    ("gs_test_fail", IN_BUBBLE),
+    ("gs_test_seed", IN_BUBBLE),
 ];
 
 const IN_TRACE: &str = "what may fail is the tracer's thread's; trace.c has the errors";

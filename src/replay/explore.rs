@@ -1,4 +1,4 @@
-//! One run, or as many as it takes to find one that fails.
+//! One run; or many, until a run fails.
 
 use super::report::{self, Report};
 use super::shrink::shrink;
@@ -40,6 +40,8 @@ pub enum Manner {
     Alone,
     /// One of many: a crash is a failure like others.
     OneOfMany,
+    /// One of many, of which all switches that are possible are wanted.
+    Listed,
     /// To report what it does.
     Explained,
     /// To crash again, for good.
@@ -86,7 +88,8 @@ impl Plan {
             logs: self.log.is_some() && matches!(manner, Manner::Alone | Manner::Explained),
             net: Some(Box::new(Network::new(self.net))),
             explains,
-            catches: matches!(manner, Manner::OneOfMany | Manner::Explained),
+            lists_possible: manner == Manner::Listed,
+            catches: matches!(manner, Manner::OneOfMany | Manner::Listed | Manner::Explained),
             last_words: match manner {
                 Manner::Alone => format!(
                     "gosched: test: seed {seed}: the process ends; to have it again: GOSCHED_TEST={}\n",

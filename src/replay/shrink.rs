@@ -9,51 +9,77 @@ use core::mem::discriminant;
 /// The most runs that are made to shrink a schedule.
 const MOST_RUNS: u32 = 5000;
 
-/// Finds draws of a run that fails without which it doesn't fail any more: draws that are left out
-/// are plain. Returns them, and how many runs it took. Zeller and Hildebrandt, "Simplifying and
-/// Isolating Failure-Inducing Input", IEEE TSE 28 (2), 2002 (ddmin).
+/// Finds the fewest draws with which a run fails in the same way as `failed`: all other draws are
+/// plain. Returns them, and how many runs it took.
 pub fn shrink(plan: &Plan, seed: u64, failed: &Ran) -> (Script, u32) {
-    let kind = discriminant(&failed.outcome);
-    let mut runs = 0;
-    // A run that has fewer draws in its script may make others as it likes: its own draws count.
-    let mut fails = |draws: &[Draw]| -> Option<Vec<Draw>> {
-        runs += 1;
-        let mut sorted = draws.to_vec();
-        sorted.sort_unstable();
-        let told = plan.once(seed, 0, Some(Script(sorted)), Manner::OneOfMany).ok()?;
-        (discriminant::<Outcome>(&told.ran.outcome) == kind).then_some(told.ran.draws)
-    };
+    let mut search = Search { plan, seed, failed: &failed.outcome, runs: 0 };
     let mut best = failed.draws.clone();
-    if let Some(made) = fails(&best) {
+    if let Some(made) = search.fails(&best) {
         best = made;
     }
-    if let Some(made) = fails(&[]) {
-        best = made;
+    match search.fails(&[]) {
+        Some(made) => best = made,
+        None => search.leave_out(&mut best),
     }
-    let mut parts = 2;
-    let mut left = MOST_RUNS;
-    while !best.is_empty() && left > 0 {
-        let size = best.len().div_ceil(parts);
-        let mut smaller = None;
-        // From the end: the failure depends least on what comes after it.
-        for at in (0..best.len().div_ceil(size)).rev() {
-            let without = best[at * size..(at * size + size).min(best.len())].to_vec();
-            let rest: Vec<Draw> = best.iter().copied().filter(|d| !without.contains(d)).collect();
-            left = left.saturating_sub(1);
-            smaller = fails(&rest).filter(|made| made.len() < best.len());
-            if smaller.is_some() || left == 0 {
-                break;
-            }
-        }
-        match smaller {
-            Some(made) => {
-                best = made;
-                parts = (parts - 1).max(2);
-            }
-            None if size == 1 => break,
-            None => parts = (parts * 2).min(best.len()),
-        }
+    if best.len() > 1
+        && let Some(made) = search.single_switch()
+    {
+        best = made;
     }
     best.sort_unstable();
-    (Script(best), runs)
+    (Script(best), search.runs)
+}
+
+struct Search<'a> {
+    plan: &'a Plan,
+    seed: u64,
+    failed: &'a Outcome,
+    runs: u32,
+}
+
+impl Search<'_> {
+    /// Runs with these draws. `Some`: it has failed in the same way. A run may make other draws than
+    /// those in its script: its own draws count.
+    fn fails(&mut self, draws: &[Draw]) -> Option<Vec<Draw>> {
+        let ran = self.run(draws, Manner::OneOfMany)?;
+        (discriminant(&ran.outcome) == discriminant(self.failed)).then_some(ran.draws)
+    }
+
+    fn run(&mut self, draws: &[Draw], manner: Manner) -> Option<Ran> {
+        self.runs += 1;
+        let mut script = draws.to_vec();
+        script.sort_unstable();
+        Some(self.plan.once(self.seed, 0, Some(Script(script)), manner).ok()?.ran)
+    }
+
+    /// Leaves out draws, in ever smaller parts, until each that is left is needed. Zeller and
+    /// Hildebrandt, "Simplifying and Isolating Failure-Inducing Input", IEEE TSE 28 (2), 2002 (ddmin).
+    fn leave_out(&mut self, best: &mut Vec<Draw>) {
+        let mut parts = 2;
+        while !best.is_empty() && self.runs < MOST_RUNS {
+            let size = best.len().div_ceil(parts);
+            // From the end: the failure depends least on what comes after it.
+            let places = (0..best.len().div_ceil(size)).rev();
+            let smaller = places.into_iter().find_map(|at| {
+                let part = at * size..(at * size + size).min(best.len());
+                let rest = [&best[..part.start], &best[part.end..]].concat();
+                self.fails(&rest).filter(|made| made.len() < best.len())
+            });
+            match smaller {
+                Some(made) => {
+                    *best = made;
+                    parts = (parts - 1).max(2);
+                }
+                None if size == 1 => break,
+                None => parts = (parts * 2).min(best.len()),
+            }
+        }
+    }
+
+    /// Looks for a run that fails after a single switch, among all that the plain run could make.
+    fn single_switch(&mut self) -> Option<Vec<Draw>> {
+        let possible = self.run(&[], Manner::Listed)?.possible;
+        let few = possible.into_iter().take(MOST_RUNS as usize);
+        few.into_iter().find_map(|draw| self.fails(&[draw]).filter(|made| made.len() <= 1))
+    }
 }

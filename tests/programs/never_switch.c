@@ -251,6 +251,11 @@ NEVER(gs_strerror)
     CHECK(gs_strerror(123456) != NULL);
 }
 
+NEVER(gs_test_seed)
+{
+    CHECK_EQ(gs_test_seed(), 0);
+}
+
 NEVER(gs_version)
 {
     char version[32];

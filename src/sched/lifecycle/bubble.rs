@@ -32,6 +32,8 @@ pub struct Setup {
     pub max_steps: u64,
     pub check: Option<(Check, *mut c_void)>,
     pub net: Option<Box<dyn Net>>,
+    /// Whether [`Ran::possible`] is wanted.
+    pub lists_possible: bool,
     /// Whether [`Ran::log`] is wanted.
     pub logs: bool,
     /// Whether a crash of a goroutine ends the run, and not the process. If not, `last_words` are
@@ -49,6 +51,8 @@ pub struct Ran {
     pub steps: u64,
     /// The draws that were not plain.
     pub draws: Vec<Draw>,
+    /// All switches that could have been made.
+    pub possible: Vec<Draw>,
     /// What has happened.
     pub log: Vec<Event>,
     /// What these draws were.
@@ -70,7 +74,10 @@ pub fn run(
     }
     let _inside = Guest::enter()?;
     let p = rt().take_bubble_p()?;
-    let draws = Draws::new(setup.seed, setup.schedule, setup.steps, setup.script);
+    let mut draws = Draws::new(setup.seed, setup.schedule, setup.steps, setup.script);
+    if setup.lists_possible {
+        draws.list_possible();
+    }
     let bubble = Bubble {
         net: setup.net,
         seed: setup.seed,
@@ -116,6 +123,7 @@ pub fn run(
                 outcome,
                 steps: draws.steps(),
                 draws: draws.made().to_vec(),
+                possible: draws.possible().to_vec(),
                 log: bubble.log.as_ref().map_or(Vec::new(), |log| log.take()),
                 notes: bubble.notes.as_ref().map_or(Vec::new(), |notes| notes.take()),
             }));

@@ -1,7 +1,7 @@
 //! The choices of an ordered run: which goroutine goes on, and which faults happen.
 //!
-//! Every choice is a *draw*: a number, of which 0 is the plain one (the running goroutine goes on,
-//! or else the one that waits longest; no fault). A draw is known by the goroutine that makes it and
+//! Every choice is a *draw*: a number, of which 0 is the plain choice (the running goroutine goes on,
+//! or else the goroutine that waits longest; no fault). A draw is known by the goroutine that makes it and
 //! by the number of draws that this goroutine has made before. So a run is described by its draws
 //! that are not plain, and a part of them still means something without the rest: that is what a
 //! shrinker needs.
@@ -80,6 +80,8 @@ pub struct Draws {
     counts: Vec<u32>,
     /// The draws so far that are not plain, in their order.
     made: Vec<Draw>,
+    /// All switches that could have been made, if they are wanted.
+    possible: Option<Vec<Draw>>,
     /// [`Schedule::Random`]: the chance out of 16 that the running goroutine goes on whatever others
     /// there are; 0: it is one among equals.
     stays: u64,
@@ -102,6 +104,7 @@ impl Draws {
             script,
             counts: Vec::new(),
             made: Vec::new(),
+            possible: None,
             stays: 0,
             priorities: Vec::new(),
             changes: Vec::new(),
@@ -133,6 +136,16 @@ impl Draws {
     /// The draws so far that are not plain.
     pub fn made(&self) -> &[Draw] {
         &self.made
+    }
+
+    /// From now on notes all switches that are possible, for [`Draws::possible`].
+    pub fn list_possible(&mut self) {
+        self.possible = Some(Vec::new());
+    }
+
+    /// All switches that could have been made.
+    pub fn possible(&self) -> &[Draw] {
+        self.possible.as_deref().unwrap_or(&[])
     }
 
     /// How often goroutines have been chosen.
@@ -172,6 +185,10 @@ impl Draws {
             return plain;
         }
         let nth = self.count(by);
+        if let Some(possible) = &mut self.possible {
+            let draws = others.iter().map(|other| Draw { by, nth, value: number(other) });
+            possible.extend(draws.skip(usize::from(!can_go_on)));
+        }
         let chosen = match self.scripted(by, nth) {
             Some(value) => others.iter().position(|other| number(other) == value).or(plain),
             None => self.by_schedule(by, can_go_on, others, &number),

@@ -107,7 +107,8 @@ pub fn scatter(m: MRef, course: &Course) {
     }
 }
 
-/// A goroutine of the bubble has woken one that isn't in it: that one runs, and the bubble ends.
+/// A goroutine of the bubble has woken a goroutine that isn't in it: that goroutine runs, and the
+/// bubble ends.
 fn woke_outsider(course: &Course, g: GRef) {
     let id = g.id.load(Ordering::Relaxed);
     if let Some(bubble) = &course.bubble {

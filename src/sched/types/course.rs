@@ -108,8 +108,8 @@ pub struct Note {
 
 #[derive(Clone, Debug)]
 pub enum Drawn {
-    /// The goroutine that the run has left, unless that goroutine waits or has ended; and the one that
-    /// went on.
+    /// The goroutine that the run has left, unless that goroutine waits or has ended; and the goroutine
+    /// that went on.
     Switch { from: Option<Seen>, to: Seen },
     /// A fault that this goroutine met, and its size.
     Fault { by: u64, what: &'static str, size: u32 },
@@ -225,7 +225,7 @@ impl G {
     }
 }
 
-/// A draw of the calling goroutine's, or on g0 of the one that has run last: 0, or with a chance of
+/// A draw of the calling goroutine, or on g0 of the goroutine that has run last: 0, or with a chance of
 /// `odds` out of 1000 a number from 1 to `most`. 0 outside of ordered runs. `what`: what happens then.
 pub fn fault(what: &'static str, odds: u32, most: u32) -> u32 {
     let Some(m) = m::current() else { return 0 };

@@ -29,7 +29,7 @@ const OTHERS: [&str; 3] = ["layout", "mod", "sized"];
 const NOT_DECLARED: [&str; 2] = ["gs_debug_layout", "gs_preempt_word"];
 
 /// Functions that never run another goroutine in the caller's place.
-const NEVER_SWITCH: [&str; 33] = [
+const NEVER_SWITCH: [&str; 34] = [
     "gs_abi_version",
     "gs_add_frames",
     "gs_after_ms",
@@ -60,6 +60,7 @@ const NEVER_SWITCH: [&str; 33] = [
     "gs_set_data",
     "gs_set_log",
     "gs_strerror",
+    "gs_test_seed",
     "gs_uncancel",
     "gs_unhold",
     "gs_version",
