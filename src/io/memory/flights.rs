@@ -114,7 +114,7 @@ impl Inner {
             }
             What::Data { to, from, bytes } => {
                 if self.sockets.get(to).is_none() {
-                    // Nobody is there to read it.
+                    // The socket is closed.
                     self.send_in_order(from, self.now, What::Reset { to: from });
                 }
                 self.with_stream(to, |socket| {
