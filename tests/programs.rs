@@ -193,7 +193,7 @@ const PROGRAMS: &[Program] = &[
     program("dump", "dump.c", flat),
     program("signals", "signals.c", matrix),
     program("trace", "trace.c", widened),
-    program("bubble", "bubble.c", matrix),
+    program("bubble", "bubble.c", three),
     program("observe", "observe.c", matrix),
 ];
 

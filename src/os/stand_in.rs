@@ -86,7 +86,7 @@ fn failed(ask: impl FnOnce(&StandIn) -> Option<isize>) -> isize {
 pub unsafe fn buffers_of<'a>(message: *const Message) -> &'a [Buffer] {
     // SAFETY: as the caller says.
     unsafe {
-        match (*message).msg_iovlen as usize {
+        match (*message).msg_iovlen {
             0 => &[],
             n => core::slice::from_raw_parts((*message).msg_iov, n),
         }

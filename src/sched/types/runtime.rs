@@ -388,8 +388,9 @@ impl Runtime {
     }
 
     pub fn p_if_made(&self, id: usize) -> Option<PRef> {
-        let is_made = id < self.made_ps.load(Ordering::Acquire) || id >= limits::PROCS;
-        is_made.then(|| self.p(id))
+        let p = self.all_ps.get(id)?.load(Ordering::Acquire);
+        // SAFETY: a P that was made stays mapped.
+        (!p.is_null()).then(|| unsafe { PRef::from_ptr(p) })
     }
 
     /// The P's below GOMAXPROCS.
