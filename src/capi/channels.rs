@@ -247,7 +247,7 @@ unsafe extern "C" fn select_at(
     deadline: gs_deadline,
     to: usize,
 ) -> Returning {
-    let entered = Entered::new();
+    let entered = Entered::for_select();
     entered.returns_to(to);
     // No closure, which the compiler would call.
     // SAFETY: `cases` are those of `gs_select`.

@@ -157,10 +157,13 @@ fn spawn_from_outside(f: GoFn, arg: *mut c_void, pc: usize) -> i32 {
 /// Spawns `f(arg)` with options; returns the descriptor, with a reference for the caller if it
 /// wants one. `-EINVAL`: there is no such node; `-ENOMEM`.
 pub fn spawn_with(f: GoFn, arg: *mut c_void, pc: usize, options: &Options) -> Result<GRef, i32> {
-    if let Some(m) = m::current().filter(|m| m.bubble().is_some()) {
+    let m = m::current();
+    if let Some(m) = m.filter(|m| m.is_ordered())
+        && m.bubble().is_some()
+    {
         return spawn_in_bubble(m, f, arg, pc, options);
     }
-    let m = m::with_p();
+    let m = m.filter(|m| !m.p.get().is_null());
     let _inside = Guest::enter_or_start()?;
     let p = m.map(|m| m.p());
     let rt = p.map_or_else(rt, |p| p.rt());

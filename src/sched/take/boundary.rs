@@ -7,6 +7,7 @@
 
 use super::back_from_call;
 use crate::sched::run::{order, ordered, requests, yielding};
+use crate::sched::types::course;
 use crate::sched::types::m::{self, INSIDE, MRef, OUTSIDE};
 use core::sync::atomic::{Ordering, compiler_fence};
 
@@ -27,6 +28,19 @@ impl Entered {
         match m::current() {
             Some(m) => {
                 let (from, m) = come_in(m);
+                Entered { from, m: Some(m) }
+            }
+            None => Entered { from: INSIDE, m: None },
+        }
+    }
+
+    /// [`Entered::new`] for a select, which tries its cases in a random order.
+    #[inline(always)]
+    pub fn for_select() -> Entered {
+        match m::current() {
+            Some(m) => {
+                let from = go_inside(m);
+                let m = if must_answer(m, from) { answer_select(m) } else { m };
                 Entered { from, m: Some(m) }
             }
             None => Entered { from: INSIDE, m: None },
@@ -207,6 +221,21 @@ fn answer(m: MRef) -> MRef {
     // SAFETY: the M came from outside, so a goroutine runs this.
     unsafe { m::must_current() }
 }
+
+/// [`answer`] for a select: in an ordered run a draw decides the order of its cases.
+#[cold]
+#[inline(never)]
+fn answer_select(m: MRef) -> MRef {
+    let m = answer(m);
+    if m.is_ordered() {
+        let what = "a select tries its cases in another order";
+        m.seed_random(course::fault(what, OTHER_ORDER, u32::MAX));
+    }
+    m
+}
+
+/// In this number of selects of an ordered run out of 1000, the cases are not tried in the plain order.
+const OTHER_ORDER: u32 = 500;
 
 /// [`answer`] for a function that begins a call. `None`: the call has begun, without a P.
 #[cold]

@@ -1,7 +1,7 @@
 //! M: an OS thread that runs goroutines.
 
 use super::attachment::Attachment;
-use super::course::{self, Bubble, Course};
+use super::course::{Bubble, Course};
 use super::g::{G, GRef};
 use super::gift::Gift;
 use super::hold::{AtomicHold, Hold};
@@ -388,7 +388,7 @@ impl M {
         let by_g0 = self.by_g0.get() & !ORDERED;
         self.by_g0.set(if course.is_null() { by_g0 } else { by_g0 | ORDERED });
         self.course.set(course);
-        // 0: `random` asks the run.
+        // 0: selects try their cases in the plain order.
         self.rng.set(if course.is_null() { first_random(self.id) } else { 0 });
     }
 
@@ -397,6 +397,12 @@ impl M {
     pub fn course(&self) -> Option<&Course> {
         // SAFETY: null, or a run that stays, as `set_course` was told.
         unsafe { self.course.get().as_ref() }
+    }
+
+    /// Whether the M takes part in an ordered run: see `by_g0`.
+    #[inline(always)]
+    pub fn is_ordered(&self) -> bool {
+        self.by_g0.get() & ORDERED != 0
     }
 
     /// The bubble that the M runs.
@@ -564,6 +570,11 @@ impl M {
         let (state, number) = xorshift(self.rng.get());
         self.rng.set(state);
         number
+    }
+
+    /// Decides the random numbers to come, for an ordered run; 0: they are all 0.
+    pub fn seed_random(&self, seed: u32) {
+        self.rng.set(u64::from(seed).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     }
 
     /// The P. Panics if the M holds none.
@@ -787,26 +798,9 @@ pub fn holds_p() -> bool {
     with_p().is_some_and(|m| !m.hold.has_lost_p())
 }
 
-/// A random number.
+/// A random number. 0 in an ordered run, until [`M::seed_random`].
 pub fn random() -> u32 {
-    match current() {
-        Some(m) if m.rng.get() != 0 => m.random(),
-        _ => random_elsewhere(),
-    }
-}
-
-/// In this number of ordered runs' selects out of 1000, the cases are not tried in the plain order.
-const OTHER_ORDER: u32 = 500;
-
-/// [`random`] on a plain thread, or in an ordered run, where only selects ask for it.
-#[cold]
-fn random_elsewhere() -> u32 {
-    match current() {
-        Some(_) => {
-            course::fault("a select tries its cases in another order", OTHER_ORDER, u32::MAX)
-        }
-        None => random_of_thread(),
-    }
+    current().map_or_else(random_of_thread, |m| m.random())
 }
 
 #[cold]
