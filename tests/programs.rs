@@ -194,6 +194,7 @@ const PROGRAMS: &[Program] = &[
     program("signals", "signals.c", matrix),
     program("trace", "trace.c", widened),
     program("bubble", "bubble.c", three),
+    program("synctest", "synctest.c", three),
     program("observe", "observe.c", matrix),
 ];
 
