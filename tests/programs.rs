@@ -195,6 +195,8 @@ const PROGRAMS: &[Program] = &[
     program("trace", "trace.c", widened),
     program("bubble", "bubble.c", three),
     program("synctest", "synctest.c", three),
+    program("servers", "servers.c", once),
+    Program { name: "servers_respd", file: "servers.c", options: &["-DRESPD"], settings: once },
     program("observe", "observe.c", matrix),
 ];
 

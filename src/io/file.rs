@@ -408,6 +408,9 @@ impl File {
             match self.verified.get() {
                 Verified::Yes => {}
                 _ if !self.is_waited_for() => self.verified.set(Verified::Yes),
+                // Only the bubble's own thread may wake its goroutines; and the kernel doesn't know
+                // the files of its network.
+                _ if self.is_of_bubble(rt) => self.verified.set(Verified::Yes),
                 Verified::No => self.verified.set(Verified::Overdue),
                 Verified::Overdue => {
                     self.verified.set(Verified::Yes);
@@ -430,6 +433,11 @@ impl File {
             lists.wake(Reason::TryAgain);
         }
         left
+    }
+
+    /// Whether a bubble's P has the file in its instance.
+    fn is_of_bubble(&self, rt: &Runtime) -> bool {
+        self.registered_with(rt).is_some_and(|home| home.id as usize >= limits::PROCS)
     }
 
     /// A goroutine waits. If it relies on what is known of the number, sysmon verifies that. The

@@ -140,7 +140,7 @@ pub fn run(plan: &Plan) -> i32 {
         Err(e) => return e,
     };
     if told.ran.outcome != Outcome::Done && !plan.is_quiet {
-        let report = Report { plan, seed: plan.seed, told: &told, runs: None };
+        let report = Report { plan, seed: plan.seed, told: &told, first: None, runs: None };
         log::say(format_args!("{report}"));
     }
     errno_of(&told.ran.outcome)
@@ -174,7 +174,13 @@ pub fn explore(plan: &Plan, runs: u64) -> i64 {
             let told = plan.once(seed, 0, Some(shortest.clone()), Manner::Explained);
             drop(hush);
             if let Ok(told) = told {
-                let report = Report { plan, seed, told: &told, runs: Some((i + 1, runs, tried)) };
+                let report = Report {
+                    plan,
+                    seed,
+                    told: &told,
+                    first: Some(&ran.outcome),
+                    runs: Some((i + 1, runs, tried)),
+                };
                 log::say(format_args!("{report}"));
             }
             script = shortest;

@@ -12,6 +12,8 @@ pub struct Report<'a> {
     pub plan: &'a Plan,
     pub seed: u64,
     pub told: &'a Told,
+    /// How the run ended that was found.
+    pub first: Option<&'a Outcome>,
     /// After how many runs of how many, and the runs that it took to shrink the schedule.
     pub runs: Option<(u64, u64, u32)>,
 }
@@ -19,10 +21,14 @@ pub struct Report<'a> {
 impl fmt::Display for Report<'_> {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         let ran = &self.told.ran;
+        let first = self.first.map_or(String::new(), |first| match first {
+            Outcome::Failed(why) | Outcome::Disturbed(why) => format!(" ({why})"),
+            _ => String::new(),
+        });
         let what = match &ran.outcome {
-            Outcome::Done => {
-                "the failure did not come again: the function keeps state between runs"
-            }
+            Outcome::Done => &format!(
+                "the failure{first} did not come again: the function keeps state between runs"
+            ),
             Outcome::Deadlock => "all goroutines are asleep - deadlock!",
             Outcome::TooLong => "the run takes too many steps",
             Outcome::Crashed(id, sig) => {
