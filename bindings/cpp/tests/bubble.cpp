@@ -159,8 +159,10 @@ TEST_CASE("each outcome")
     CHECK(gt::run(quiet(), [] { gt::fail("it must"); }) == gt::outcome::failed);
     gs::chan<int> outside;
     auto waits = gs::go([=] { outside.recv(); });
-    while (gs::dump().find("chan receive") == std::string::npos)
-        gs::run([] { gs::this_goroutine::sleep_for(1ms); });
+    gs_g_info info = {};
+    do
+        CHECK(gs_g_info_read(waits.native_handle(), &info, sizeof info) == 0);
+    while (info.state != GS_G_WAITING);
     o.max_steps = 10000;
     CHECK(gt::run(o, [&] {
               outside.send(1);
