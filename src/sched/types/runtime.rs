@@ -388,7 +388,8 @@ impl Runtime {
     }
 
     pub fn p_if_made(&self, id: usize) -> Option<PRef> {
-        let is_made = id < self.made_ps.load(Ordering::Acquire) || id >= limits::PROCS;
+        let is_made = id < self.made_ps.load(Ordering::Acquire)
+            || self.all_ps.get(id).is_some_and(|p| id >= limits::PROCS && !p.load(Ordering::Acquire).is_null());
         is_made.then(|| self.p(id))
     }
 
