@@ -307,7 +307,7 @@ namespace test {
 template <class F, std::enable_if_t<std::is_invocable_v<F &>, int> = 0>
 inline gs::result<result> run(const options &o, F &&f)
 {
-    const detail::exceptions_fail_runs guard;
+    [[maybe_unused]] const detail::exceptions_fail_runs guard{};
     const gs_test_opts n = detail::native(o);
     detail::test_runs<std::remove_reference_t<F>> all{f};
     const int r = gs_test_run(all.entry, &all, &n);
@@ -325,7 +325,7 @@ inline gs::result<result> run(F &&f)
 template <class F, std::enable_if_t<std::is_invocable_v<F &>, int> = 0>
 inline gs::result<result> explore(const options &o, std::uint64_t runs, F &&f)
 {
-    const detail::exceptions_fail_runs guard;
+    [[maybe_unused]] const detail::exceptions_fail_runs guard{};
     const gs_test_opts n = detail::native(o);
     detail::test_runs<std::remove_reference_t<F>> all{f};
     const std::int64_t r = gs_test_explore(all.entry, &all, &n, runs);

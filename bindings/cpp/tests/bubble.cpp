@@ -450,6 +450,7 @@ TEST_CASE("a network in memory, with faults")
     CHECK(gt::explore(50, exchange));
     gt::options o = quiet();
     o.network.delay = 0ns;
+    o.network.short_io = 500;
     o.network.loss = 100;
     o.network.jitter = 5ms;
     CHECK(gt::explore(o, 50, exchange));
