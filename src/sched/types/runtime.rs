@@ -388,8 +388,9 @@ impl Runtime {
     }
 
     pub fn p_if_made(&self, id: usize) -> Option<PRef> {
+        let exists = |p: &AtomicPtr<P>| !p.load(Ordering::Acquire).is_null();
         let is_made = id < self.made_ps.load(Ordering::Acquire)
-            || self.all_ps.get(id).is_some_and(|p| id >= limits::PROCS && !p.load(Ordering::Acquire).is_null());
+            || id >= limits::PROCS && self.all_ps.get(id).is_some_and(exists); // a bubble's
         is_made.then(|| self.p(id))
     }
 
