@@ -40,6 +40,7 @@
 #include "gosched/stop.hpp"
 #include "gosched/runtime.hpp"
 #include "gosched/inspect.hpp"
+#include "gosched/test.hpp"
 #include "gosched/goroutine.hpp"
 #include "gosched/condition_variable.hpp"
 #include "gosched/sync.hpp"

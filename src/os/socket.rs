@@ -171,13 +171,14 @@ pub fn take_error(fd: i32) -> i32 {
     }
 }
 
-/// Whether the socket is a TCP socket.
+/// Whether the socket is a TCP socket of the kernel. One of a bubble's network isn't: it may read less
+/// than there is.
 pub fn is_tcp(fd: i32) -> bool {
     let (mut protocol, mut len) = (0i32, 4u32);
     let at = (&raw mut protocol).cast();
     // SAFETY: four writable bytes.
     let r = unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL, at, &mut len) };
-    r == 0 && protocol == libc::IPPROTO_TCP || stand_in::knows(fd)
+    r == 0 && protocol == libc::IPPROTO_TCP
 }
 
 /// Whether this socket is both ends of a TCP connection to this port. TCP allows that: two ends may

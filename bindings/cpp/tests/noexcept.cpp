@@ -389,8 +389,20 @@ static void stops()
 static void stops() {}
 #endif
 
+static void runs()
+{
+    gs::test::options o;
+    o.quiet = true;
+    CHECK(gs::test::run([] { (void)gs::this_goroutine::sleep_for(1h); }).value());
+    CHECK(gs::test::run(o, [] { gs::test::fail("it must"); }).value() == gs::test::outcome::failed);
+    CHECK(gs::test::explore(o, 10, [] { (void)gs::chan<int>().recv(); }).value() == gs::test::outcome::deadlock);
+    o.log = -2;
+    CHECK(gs::test::explore(o, 10, [] {}).error() == std::errc::invalid_argument);
+}
+
 int main()
 {
+    runs();
     CHECK(&gs::run([]() -> int & { return failures; }).value() == &failures);
     const auto r = gs::run([] {
         goroutines();
