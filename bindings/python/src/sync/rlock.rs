@@ -5,6 +5,7 @@ use crate::errors;
 use crate::park::{self, Timeout};
 use crate::shared::Shared;
 use crate::worker::current::get_ident;
+use crate::testing;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
@@ -60,6 +61,7 @@ impl RLock {
     }
 
     fn take(&self, py: Python<'_>, timeout: Timeout) -> PyResult<bool> {
+        testing::step(py);
         if self.take_now(py) {
             return Ok(true);
         }
