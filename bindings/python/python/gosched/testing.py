@@ -231,6 +231,9 @@ def _in_thread(f, runs, options):
     """Runs a bubble on a thread of its own: the caller's may run goroutines already."""
     import contextvars
 
+    # Not for the first time in the bubble: `threading` takes the goroutine that imports it for the main thread.
+    from . import queue  # noqa: F401
+
     stop, done, outcome = _gosched._Stop(), _Event(), []
     context = contextvars.copy_context()
 

@@ -66,6 +66,11 @@ pub fn abandon(py: Python<'_>, object: &Bound<'_, Goroutine>) {
         remove(py, g);
     }
     g.shown.set_owner(ptr::null_mut());
+    // SAFETY: the stack on which the state is stays as it was.
+    if let Some(state) = unsafe { state.as_ref() } {
+        // SAFETY: the goroutine never runs again.
+        unsafe { state.discard(py) };
+    }
     if !handle.is_null() {
         // SAFETY: never switches; the goroutine's descriptor stays.
         unsafe { gs_set_data(handle, ptr::null_mut()) };

@@ -4,8 +4,8 @@ use super::lock::{Kind, Lock, lock_timeout, truth};
 use crate::errors;
 use crate::park::{self, Timeout};
 use crate::shared::Shared;
-use crate::worker::current::get_ident;
 use crate::testing;
+use crate::worker::current::get_ident;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
