@@ -78,14 +78,16 @@ class Net:
         self.reset = reset
         self.refuse = refuse
         self.short_io = short_io
+        self._fields()
 
     def _fields(self):
-        times = [round(value * 1e9) for value in (self.delay, self.jitter)]
+        times = (self.delay, self.jitter)
         chances = (self.loss, self.duplicate, self.cut, self.reset, self.refuse, self.short_io)
-        for value in chances:
-            if not 0 <= value <= 1:
-                raise ValueError("a chance is from 0 to 1, not %r" % (value,))
-        return (*times, *(round(value * 1000) for value in chances))
+        if not all(0 <= value < 1e9 for value in times):
+            raise ValueError("delay and jitter must not be negative")
+        if not all(0 <= value <= 1 for value in chances):
+            raise ValueError("a chance is from 0 to 1")
+        return (*(round(value * 1e9) for value in times), *(round(value * 1000) for value in chances))
 
 
 class _Options:
@@ -148,7 +150,7 @@ def fail(message):
     failure = Failure(message)
     if not _gosched._test_seed():
         raise failure
-    frame = _sys._getframe(1)
+    frame = _sys._getframe().f_back
     traceback = None
     while frame is not None:
         traceback = _types.TracebackType(traceback, frame, frame.f_lasti, frame.f_lineno)
