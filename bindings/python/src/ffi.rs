@@ -12,6 +12,8 @@ pub const GS_WORKERS_RUNNER: u32 = 1;
 pub const GS_SEND: c_int = 1;
 pub const GS_RECV: c_int = 2;
 
+pub const GS_TEST_CRASH: u32 = 2;
+
 macro_rules! opaque {
     ($($name:ident)*) => {$(
         #[repr(C)]
@@ -89,6 +91,37 @@ pub struct gs_frame {
     pub line: c_int,
 }
 
+#[repr(C)]
+#[allow(non_camel_case_types)]
+pub struct gs_test_net {
+    pub delay: i64,
+    pub jitter: i64,
+    pub loss: u32,
+    pub duplicate: u32,
+    pub cut: u32,
+    pub reset: u32,
+    pub refuse: u32,
+    pub short_io: u32,
+}
+
+#[repr(C)]
+#[allow(non_camel_case_types)]
+pub struct gs_test_opts {
+    pub size: usize,
+    pub seed: u64,
+    pub schedule: u32,
+    pub depth: u32,
+    pub max_steps: u64,
+    pub check: Option<unsafe extern "C" fn(*mut c_void) -> c_int>,
+    pub check_arg: *mut c_void,
+    pub replay: *const c_char,
+    pub flags: u32,
+    pub log: c_int,
+    pub net: gs_test_net,
+    pub report: c_int,
+    pub reserved: u32,
+}
+
 #[allow(non_camel_case_types)]
 pub type gs_frames_hook =
     unsafe extern "C" fn(*mut c_void, *mut gs_g, *mut gs_frame, usize) -> usize;
@@ -156,5 +189,11 @@ unsafe extern "C" {
     pub fn gs_flight_stop() -> c_int;
     pub fn gs_flight_write(fd: c_int) -> c_int;
     pub fn gs_preempt_check();
+    pub fn gs_preempt_now();
+    pub fn gs_test_run(f: gs_fn, arg: *mut c_void, opts: *const gs_test_opts) -> c_int;
+    pub fn gs_test_explore(f: gs_fn, arg: *mut c_void, opts: *const gs_test_opts, runs: u64)
+    -> i64;
+    pub fn gs_test_fail(why: *const c_char);
+    pub fn gs_test_seed() -> u64;
     pub fn gs_preempt_flag() -> *const u32;
 }

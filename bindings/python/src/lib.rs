@@ -49,6 +49,7 @@ mod signals;
 mod sleep;
 mod sync;
 mod sys;
+mod testing;
 mod watch;
 mod worker;
 
@@ -80,6 +81,7 @@ fn _gosched(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<sync::wait_group::WaitGroup>()?;
     m.add_class::<sync::rw_mutex::RWMutex>()?;
     m.add_class::<watch::Watch>()?;
+    m.add_class::<testing::Stop>()?;
     m.add("_SimpleQueue", py.get_type::<queue::SimpleQueue>())?;
     m.add("_C_API", capi::capsule(py)?)?;
     macro_rules! add {
@@ -101,6 +103,7 @@ fn _gosched(m: &Bound<'_, PyModule>) -> PyResult<()> {
         info::_trace_start info::_trace_stop info::_flight_start info::_flight_stop info::_flight_write
         signals::_listen signals::_wait_for_signal signals::_interrupt_main signals::_restarts signals::_check_signals
         worker::finish::_finalize worker::finish::_forked worker::ending::_is_ending
+        testing::_test_run testing::_test_fail testing::_test_seed testing::_test_now
         interpreter::_before_fork interpreter::_after_fork
     }
     sys::add_functions(m)

@@ -66,7 +66,7 @@ __all__ = [
     "dump_json", "Event", "EventLoopPolicy", "excepthook", "flight_recorder", "get_ident", "get_include", "get_library_dir", "go",
     "gomaxprocs", "Goroutine", "goroutines", "Group", "leaks", "local", "Lock", "main", "metrics", "Mutex", "nodes",
     "num_goroutines", "Once", "patch_all", "PatchWarning", "Pool", "Queue", "RLock", "run", "run_coroutine",
-    "RWMutex", "select", "Semaphore", "sleep", "spawn", "stats", "Ticker", "ticker", "Timeout", "trace",
+    "RWMutex", "select", "Semaphore", "sleep", "spawn", "stats", "test", "Ticker", "ticker", "Timeout", "trace",
     "version", "WaitGroup", "watchdog", "with_timeout", "yield_",
 ]
 
@@ -84,9 +84,10 @@ _LAZY = {
     "as_future": ("asyncio", "as_future"),
     "run_coroutine": ("asyncio", "run_coroutine"),
     "EventLoopPolicy": ("asyncio", "EventLoopPolicy"),
+    "test": ("testing", "test"),
     "watchdog": ("_watchdog", "watchdog"),
 }
-for _name in ("asyncio", "os", "patch", "queue", "selectors", "signal", "socket", "ssl", "subprocess", "threading", "time"):
+for _name in ("asyncio", "os", "patch", "queue", "selectors", "signal", "socket", "ssl", "subprocess", "testing", "threading", "time"):
     _LAZY[_name] = (_name, None)
 del _name
 

@@ -1,7 +1,7 @@
 from threading import Condition as Condition, local as local
 from queue import Queue as Queue
 
-from . import asyncio as asyncio, socket as socket
+from . import asyncio as asyncio, socket as socket, testing as testing
 from ._gosched import (
     Cancelled as Cancelled,
     Channel as Channel,
@@ -45,13 +45,14 @@ from .asyncio import EventLoopPolicy as EventLoopPolicy, as_future as as_future,
 from .group import Group as Group
 from .patch import PatchWarning as PatchWarning, patch_all as patch_all
 from .pool import Pool as Pool
+from .testing import test as test
 
 __all__ = [
     "after", "as_future", "blocking", "Cancelled", "Channel", "Closed", "Condition", "current", "dump",
     "dump_json", "Event", "EventLoopPolicy", "excepthook", "flight_recorder", "get_ident", "get_include", "get_library_dir", "go",
     "gomaxprocs", "Goroutine", "goroutines", "Group", "leaks", "local", "Lock", "main", "metrics", "Mutex", "nodes",
     "num_goroutines", "Once", "patch_all", "PatchWarning", "Pool", "Queue", "RLock", "run", "run_coroutine",
-    "RWMutex", "select", "Semaphore", "sleep", "spawn", "stats", "Ticker", "ticker", "Timeout", "trace",
+    "RWMutex", "select", "Semaphore", "sleep", "spawn", "stats", "test", "Ticker", "ticker", "Timeout", "trace",
     "version", "WaitGroup", "watchdog", "with_timeout", "yield_",
 ]
 

@@ -8,6 +8,7 @@ use crate::errors::Cancelled;
 use crate::ffi::*;
 use crate::sys::attach;
 use crate::sys::state::State;
+use crate::testing;
 use crate::worker::current;
 use pyo3::exceptions::PySystemExit;
 use pyo3::ffi as py_ffi;
@@ -29,7 +30,8 @@ pub(super) unsafe extern "C" fn run(object: *mut c_void) {
         let g = std::mem::transmute::<*mut py_ffi::PyObject, ManuallyDrop<Py<Goroutine>>>(object);
         (g.get().stack, g.get().id)
     };
-    let is_usual = stack == STACK;
+    // Only the first thread uses the states that are kept.
+    let is_usual = stack == STACK && !testing::is_inside();
     let mut state = State::new();
     // SAFETY: a new goroutine; the reference keeps the object until `body` has ended.
     unsafe {
@@ -40,6 +42,7 @@ pub(super) unsafe extern "C" fn run(object: *mut c_void) {
         Python::attach(|py| {
             let g = Bound::<PyAny>::from_owned_ptr(py, object).cast_into_unchecked::<Goroutine>();
             body(&g, &state);
+            testing::ended(py, g.get());
             current::away(Some(g.get()));
         });
         attach::end(&mut state, is_usual);

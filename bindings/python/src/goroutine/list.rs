@@ -1,11 +1,13 @@
 //! All goroutines.
 
-use super::object::Goroutine;
-use crate::ffi::gs_data;
+use super::object::{Goroutine, Status};
+use crate::errors::Cancelled;
+use crate::ffi::{gs_data, gs_set_data};
 use crate::shared::Shared;
 use crate::sys::threads::{self, Worker};
 use crate::worker::first;
 use pyo3::prelude::*;
+use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// All goroutines that have begun and not ended, except the main one. Borrowed pointers: each
@@ -43,6 +45,37 @@ pub(super) fn remove(py: Python<'_>, g: &Goroutine) {
             unsafe { &**moved }.inner.with(py, |i| i.at = at);
         }
     });
+}
+
+/// A goroutine of a bubble that is over never runs again: to Python it has ended by `Cancelled`.
+pub fn abandon(py: Python<'_>, object: &Bound<'_, Goroutine>) {
+    let g = object.get();
+    let e = Cancelled::new_err("the run of this goroutine is over").into_value(py).into_any();
+    let (status, call, handle, state) = g.inner.with(py, |i| {
+        let status = std::mem::replace(&mut i.status, Status::Done);
+        if status != Status::Done {
+            (i.error, i.cancelled) = (Some(e), true);
+        }
+        let state = std::mem::replace(&mut i.state, ptr::null());
+        (status, i.call.take(), std::mem::replace(&mut i.handle, ptr::null_mut()), state)
+    });
+    if status != Status::Done {
+        note_ended(g.is_own);
+    }
+    if !state.is_null() {
+        remove(py, g);
+    }
+    g.shown.set_owner(ptr::null_mut());
+    // SAFETY: the stack on which the state is stays as it was.
+    if let Some(state) = unsafe { state.as_ref() } {
+        // SAFETY: the goroutine never runs again.
+        unsafe { state.discard(py) };
+    }
+    if !handle.is_null() {
+        // SAFETY: never switches; the goroutine's descriptor stays.
+        unsafe { gs_set_data(handle, ptr::null_mut()) };
+    }
+    drop(call);
 }
 
 /// Calls `f`, which neither runs Python code nor waits, with each goroutine except the main one. No

@@ -173,6 +173,19 @@ impl Goroutine {
         self.with_state(py, |state| state.interrupt(py));
     }
 
+    /// What its function has returned. `None`: it has not ended, or by an exception.
+    pub fn value(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.inner.with(py, |i| i.result.as_ref().map(|result| result.clone_ref(py)))
+    }
+
+    /// The exception with which it has ended, if no caller has asked for that.
+    pub fn unasked_error(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.inner.with(py, |i| {
+            let error = i.error.as_ref().filter(|_| !i.watched);
+            error.map(|e| e.clone_ref(py))
+        })
+    }
+
     pub fn ident(&self) -> u64 {
         self.id
     }

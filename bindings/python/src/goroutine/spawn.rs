@@ -9,6 +9,7 @@ use crate::ffi::*;
 use crate::interpreter::stack_for;
 use crate::sys::state::State;
 use crate::sys::{attach, group};
+use crate::testing;
 use crate::worker::{current, ending, first};
 use pyo3::ffi as py_ffi;
 use pyo3::prelude::*;
@@ -116,7 +117,21 @@ pub(super) fn spawn_call(
             errors::of(e)
         });
     }
+    testing::spawned(py, &g);
     Ok(g)
+}
+
+/// Starts `function()` as the goroutine of Python with which a bubble begins. The caller is a goroutine
+/// of C there, with the state of its thread.
+pub fn spawn_main_of_bubble(
+    py: Python<'_>,
+    function: &Py<PyAny>,
+    context: Py<PyAny>,
+) -> PyResult<Py<Goroutine>> {
+    let (function, args) = (function.clone_ref(py), PyTuple::empty(py).unbind());
+    let call = Call { function, args, kwargs: None, context };
+    let name = PyString::new(py, "main").into_any().unbind();
+    spawn_call(py, call, Some(name), stack_for(py, STACK), false)
 }
 
 /// Starts `function()` as a goroutine of the package's own, on the first thread that runs

@@ -3,6 +3,7 @@
 use super::queues::Queues;
 use crate::ffi::*;
 use crate::park::{self, Ended, Timeout};
+use crate::testing;
 use crate::worker::{current, start};
 use pyo3::prelude::*;
 
@@ -19,6 +20,7 @@ impl<S, const N: usize> Queues<S, N> {
         timeout: Timeout,
         ready: impl Fn(&mut S, [u32; N]) -> bool,
     ) -> Result<bool, (PyErr, bool)> {
+        testing::step(py);
         if self.with(py, &ready) { Ok(true) } else { self.wait_in(py, at, timeout, ready) }
     }
 
@@ -49,6 +51,7 @@ impl<S, const N: usize> Queues<S, N> {
         may_end: bool,
         ready: impl Fn(&mut S, [u32; N]) -> bool,
     ) -> Result<bool, (PyErr, bool)> {
+        testing::step(py);
         if self.with(py, &ready) {
             return Ok(true);
         }

@@ -80,6 +80,12 @@ impl State {
         unsafe { gosched_frames_end(&raw mut self.frames) };
     }
 
+    /// Of a goroutine in a bubble, of which there are none here.
+    ///
+    /// # Safety
+    /// The goroutine never runs again.
+    pub unsafe fn discard(&self, _py: Python<'_>) {}
+
     /// What `frames.c` finds the goroutine's frames by.
     pub fn owner(&self) -> *mut c_void {
         (&raw const self.frames).cast_mut().cast()

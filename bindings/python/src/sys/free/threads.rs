@@ -28,7 +28,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    const fn new() -> Worker {
+    pub const fn new() -> Worker {
         Worker {
             activity: Activity::new(),
             state: AtomicPtr::new(ptr::null_mut()),

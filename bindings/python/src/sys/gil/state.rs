@@ -96,6 +96,21 @@ impl State {
         }
     }
 
+    /// Deletes the state of a goroutine that never runs again, unless it is in a frame: other objects
+    /// may refer to that.
+    ///
+    /// # Safety
+    /// The goroutine is given up: its run is over.
+    pub unsafe fn discard(&self, py: Python<'_>) {
+        // SAFETY: as the caller says: attached with another state.
+        unsafe {
+            if self.frame(py).is_none() {
+                ffi::PyThreadState_Clear(self.ts);
+                ffi::PyThreadState_Delete(self.ts);
+            }
+        }
+    }
+
     /// What `frames.c` finds the goroutine's frames by.
     pub fn owner(&self) -> *mut c_void {
         self.ts.cast()

@@ -1,5 +1,6 @@
 //! The thread that runs goroutines of Python.
 
+use crate::testing;
 use crate::worker::activity::Activity;
 use crate::worker::first;
 use pyo3::ffi;
@@ -11,19 +12,19 @@ pub const IS_PARALLEL: bool = false;
 /// The thread that runs goroutines of Python.
 pub type Worker = Activity;
 
-/// The only such thread.
+/// The only such thread, except those of bubbles.
 static THE: Worker = Worker::new();
 
 /// The calling thread, if it runs goroutines.
 #[inline(always)]
 pub fn mine() -> Option<&'static Worker> {
-    (first::this_thread() == first::thread()).then_some(&THE)
+    if first::this_thread() == first::thread() { Some(&THE) } else { testing::worker() }
 }
 
 /// The thread on which the goroutine runs that calls this.
 #[inline(always)]
 pub fn of_goroutine() -> &'static Worker {
-    &THE
+    testing::worker().unwrap_or(&THE)
 }
 
 /// All threads that run goroutines.
