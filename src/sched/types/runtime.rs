@@ -387,9 +387,12 @@ impl Runtime {
         unsafe { PRef::from_ptr(self.all_ps[id].load(Ordering::Acquire)) }
     }
 
+    /// The P with this number; `None`: it has not been made, or is no number of a P.
     pub fn p_if_made(&self, id: usize) -> Option<PRef> {
+        let p = self.all_ps.get(id)?.load(Ordering::Acquire);
         let is_made = id < self.made_ps.load(Ordering::Acquire) || id >= limits::PROCS;
-        is_made.then(|| self.p(id))
+        // SAFETY: a P stays mapped once it has been made.
+        (is_made && !p.is_null()).then(|| unsafe { PRef::from_ptr(p) })
     }
 
     /// The P's below GOMAXPROCS.
