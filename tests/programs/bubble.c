@@ -49,6 +49,10 @@ TEST(bad_options_are_EINVAL)
     CHECK_EQ(gs_test_run(nothing, NULL, &o), -EINVAL);
     o = (gs_test_opts){.size = sizeof o, .log = -1};
     CHECK_EQ(gs_test_run(nothing, NULL, &o), -EINVAL);
+    o = (gs_test_opts){.size = sizeof o, .report = -1};
+    CHECK_EQ(gs_test_run(nothing, NULL, &o), -EINVAL);
+    o = (gs_test_opts){.size = sizeof o, .reserved = 1};
+    CHECK_EQ(gs_test_run(nothing, NULL, &o), -EINVAL);
     o = (gs_test_opts){.size = sizeof o, .net = {.loss = 1001}};
     CHECK_EQ(gs_test_run(nothing, NULL, &o), -EINVAL);
     o = (gs_test_opts){.size = sizeof o, .net = {.delay = -1}};
@@ -749,6 +753,40 @@ TEST(a_crash_is_shrunk_too_and_then_ends_the_process)
     CHECK_HAS(out.text, "crashes by SIGABRT");
     CHECK_HAS(out.text, "close_it (");
     CHECK_HAS(out.text, "GOSCHED_TEST=replay=");
+}
+
+CHILD(asserts_at_once)
+{
+    gs_test_opts o = {.size = sizeof o, .flags = GS_TEST_CRASH};
+    (void)gs_test_explore(crash_in_one_order, NULL, &o, 1000);
+}
+
+TEST(a_crash_ends_the_process_if_that_is_wanted)
+{
+    static struct outcome out;
+    check_child_dies("asserts_at_once", SIGABRT, &out);
+    CHECK_HAS(out.text, "the process ends; to have it again: GOSCHED_TEST=seed=");
+    CHECK(strstr(out.text, "crashes by") == NULL);
+}
+
+TEST(a_report_goes_to_a_file)
+{
+    static char text[16384];
+    char path[] = "/tmp/gosched-bubble-XXXXXX";
+    gs_test_opts o = seeded(1);
+    ssize_t n;
+    o.flags = 0;
+    o.report = mkstemp(path);
+    CHECK(o.report >= 0);
+    CHECK_EQ(unlink(path), 0);
+    CHECK_EQ(gs_test_explore(lost_wake_up, NULL, &o, 10000), -EDEADLK);
+    n = pread(o.report, text, sizeof text - 1, 0);
+    CHECK(n > 0);
+    text[n] = 0;
+    CHECK_HAS(text, "fails; now for the shortest schedule\n");
+    CHECK_HAS(text, "has 1 choice, and");
+    CHECK_HAS(text, "GOSCHED_TEST=replay=");
+    CHECK_EQ(close(o.report), 0);
 }
 
 TEST(each_schedule_finds_it)

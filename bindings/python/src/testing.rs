@@ -11,7 +11,6 @@ use crate::errors;
 use crate::ffi::*;
 use crate::goroutine::object::Goroutine;
 use crate::goroutine::{list, spawn};
-use crate::outside::outside;
 use crate::sys::attach::{self, Away};
 use crate::sys::threads;
 use crate::worker::{current, start};
@@ -31,11 +30,6 @@ thread_local! {
     static MINE: Cell<*const Bubble> = const { Cell::new(ptr::null()) };
 }
 
-/// A goroutine of Python that has not ended.
-struct Alive {
-    object: Py<Goroutine>,
-}
-
 /// A bubble, from the first of its runs to the last. Used by its thread, with the GIL.
 struct Bubble {
     /// What the thread does.
@@ -46,16 +40,16 @@ struct Bubble {
     context: Py<PyAny>,
     /// The goroutine that calls the function.
     main: RefCell<Option<Py<Goroutine>>>,
-    /// The goroutines of the run, by their identities.
-    alive: RefCell<BTreeMap<u64, Alive>>,
+    /// The goroutines of the run that have not ended, by their identities.
+    alive: RefCell<BTreeMap<u64, Py<Goroutine>>>,
     /// Goroutines that have ended with an error for which a caller may still ask.
     failed: RefCell<Vec<Py<Goroutine>>>,
     /// The error that has ended the run.
     error: RefCell<Option<Py<PyAny>>>,
     /// The error's text.
     why: RefCell<CString>,
-    /// See `Stop`.
-    stop: Py<Stop>,
+    /// `check` looks at it.
+    _stop: Py<Stop>,
 }
 
 /// Ends a run from another thread.
@@ -94,6 +88,7 @@ pub fn is_inside() -> bool {
 }
 
 /// What the calling thread, which runs a bubble, does. `None`: it runs none.
+#[cfg_attr(Py_GIL_DISABLED, allow(dead_code, reason = "there are no bubbles without a GIL"))]
 #[inline(always)]
 pub fn worker() -> Option<&'static threads::Worker> {
     // SAFETY: the bubble stays as long as its goroutines run.
@@ -123,8 +118,7 @@ fn step_inside(py: Python<'_>) {
 /// A goroutine was spawned by the caller.
 pub fn spawned(py: Python<'_>, g: &Py<Goroutine>) {
     if let Some(bubble) = mine() {
-        let alive = Alive { object: g.clone_ref(py) };
-        bubble.alive.borrow_mut().insert(g.get().ident(), alive);
+        bubble.alive.borrow_mut().insert(g.get().ident(), g.clone_ref(py));
     }
 }
 
@@ -145,7 +139,7 @@ pub fn ended(py: Python<'_>, g: &Goroutine) {
 /// A goroutine ends with an error for which no caller has asked. False: the caller is in no bubble.
 pub fn unhandled(py: Python<'_>, g: &Bound<'_, Goroutine>, error: &Py<PyAny>) -> bool {
     let Some(bubble) = mine() else { return false };
-    // SAFETY: attached. Two of the references are the goroutine's own, and `Alive`.
+    // SAFETY: attached. Two of the references are the goroutine's own and that in `alive`.
     let may_ask = unsafe { py_ffi::Py_REFCNT(g.as_ptr()) } > 2;
     let is_main = bubble.main.borrow().as_ref().is_some_and(|main| main.is(g));
     if may_ask && !is_main {
@@ -238,8 +232,8 @@ impl Bubble {
     /// After a run: its goroutines that are left are nothing that Python code could wait for any more.
     fn sweep(&self, py: Python<'_>) {
         let left = std::mem::take(&mut *self.alive.borrow_mut());
-        for Alive { object } in left.into_values() {
-            list::abandon(py, object.bind(py));
+        for g in left.into_values() {
+            list::abandon(py, g.bind(py));
         }
         drop(self.failed.take());
         drop(self.main.take());
@@ -320,7 +314,7 @@ pub fn _test_run(
         failed: RefCell::new(Vec::new()),
         error: RefCell::new(None),
         why: RefCell::new(CString::default()),
-        stop,
+        _stop: stop,
     };
     let at = ptr::from_ref(&bubble) as usize;
     BUBBLES.fetch_add(1, Ordering::Relaxed);
@@ -348,8 +342,5 @@ pub fn _test_run(
     };
     let error = bubble.error.take().or_else(unasked);
     bubble.sweep(py);
-    // SAFETY: without the GIL; what the calls left behind is freed by the next channel that is made.
-    outside(py, || ());
-    let _ = &bubble.stop;
     Ok((result, value.unwrap_or_else(|| py.None()), error))
 }

@@ -175,7 +175,7 @@ def test_a_deadlock(capfd):
     assert error.seed >= 1 and error.replay
     report = capfd.readouterr().err
     assert error.report == report
-    assert "waits for" in report and "lost_wakeup.<locals>.consume (test_testing.py:" in report
+    assert "waits for" in report and "consume (test_testing.py:" in report
     for _ in range(20):
         with pytest.raises(testing.DeadlockError):
             testing.run(lost_wakeup, replay=error.replay, quiet=True)
