@@ -270,6 +270,12 @@ struct sockaddr;
 #define GS_TEST_QUIET (UINT32_C(1))
 
 /**
+ * A flag: a crash ends the process, in gs_test_explore too. For interpreters, whose locks a goroutine
+ * may hold when it crashes.
+ */
+#define GS_TEST_CRASH (UINT32_C(2))
+
+/**
  * A channel. Any number of goroutines and plain threads may use it at once.
  */
 typedef struct gs_chan gs_chan;
@@ -872,7 +878,7 @@ typedef struct gs_test_opts {
      */
     const char *replay;
     /**
-     * GS_TEST_QUIET.
+     * GS_TEST_QUIET, GS_TEST_CRASH.
      */
     uint32_t flags;
     /**
@@ -882,6 +888,14 @@ typedef struct gs_test_opts {
      */
     int log;
     struct gs_test_net net;
+    /**
+     * A file descriptor to which reports are written, in place of standard error. 0: none.
+     */
+    int report;
+    /**
+     * 0.
+     */
+    uint32_t reserved;
 } gs_test_opts;
 
 #ifdef __cplusplus

@@ -21,6 +21,9 @@ pub const GS_TEST_ROUND_ROBIN: u32 = 2;
 
 /// A flag: nothing is printed.
 pub const GS_TEST_QUIET: u32 = 1;
+/// A flag: a crash ends the process, in gs_test_explore too. For interpreters, whose locks a goroutine
+/// may hold when it crashes.
+pub const GS_TEST_CRASH: u32 = 2;
 
 /// How the network of a bubble behaves: see gs_test_run. Chances are out of 1000.
 #[derive(Clone, Copy)]
@@ -65,13 +68,17 @@ pub struct gs_test_opts {
     pub check_arg: *mut c_void,
     /// A schedule that a report has printed, instead of a seed; NULL: none.
     pub replay: *const c_char,
-    /// GS_TEST_QUIET.
+    /// GS_TEST_QUIET, GS_TEST_CRASH.
     pub flags: u32,
     /// A file descriptor to which the events of the run are written, one a line: the virtual time in
     /// s, the number of steps, the goroutine, and what has happened. The same seed gives the same
     /// bytes, in each process. For gs_test_explore: of the run that is reported. 0: none.
     pub log: c_int,
     pub net: gs_test_net,
+    /// A file descriptor to which reports are written, in place of standard error. 0: none.
+    pub report: c_int,
+    /// 0.
+    pub reserved: u32,
 }
 
 // SAFETY: `repr(C)`, begins with its size and has no padding.
@@ -101,6 +108,8 @@ impl Given for gs_test_opts {
             refuse: 0,
             short_io: 0,
         },
+        report: 0,
+        reserved: 0,
     };
 }
 
@@ -200,7 +209,11 @@ unsafe fn plan(
 ) -> Result<Plan, c_int> {
     // SAFETY: null or of the size that it says.
     let o = unsafe { sized::read(opts)? }.unwrap_or(gs_test_opts::DEFAULT);
-    if o.flags & !GS_TEST_QUIET != 0 || o.log < 0 {
+    if o.flags & !(GS_TEST_QUIET | GS_TEST_CRASH) != 0
+        || o.log < 0
+        || o.report < 0
+        || o.reserved != 0
+    {
         return Err(EINVAL);
     }
     let schedule = match o.schedule {
@@ -227,7 +240,9 @@ unsafe fn plan(
         net: net(&o.net)?,
         log: (o.log > 0).then_some(o.log),
         script,
+        report: (o.report > 0).then_some(o.report),
         is_quiet: o.flags & GS_TEST_QUIET != 0,
+        catches: o.flags & GS_TEST_CRASH == 0,
     };
     plan.by_environment(std::env::var("GOSCHED_TEST").ok().as_deref()).ok_or(EINVAL)
 }

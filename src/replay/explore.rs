@@ -11,6 +11,7 @@ use crate::sched::services::deadlock;
 use crate::sched::types::course::{Check, Outcome};
 use crate::sched::types::task::GoFn;
 use core::ffi::c_void;
+use core::fmt;
 
 /// What is to be run, and how.
 #[derive(Clone)]
@@ -29,8 +30,12 @@ pub struct Plan {
     pub script: Option<Script>,
     /// The file into which the events of the reported run are written.
     pub log: Option<i32>,
+    /// The file into which reports are written; `None`: the library's messages have them.
+    pub report: Option<i32>,
     /// Nothing is printed.
     pub is_quiet: bool,
+    /// Whether a crash in one of many runs is a failure like others.
+    pub catches: bool,
 }
 
 /// What a run is for.
@@ -68,6 +73,30 @@ impl Plan {
         Some(self)
     }
 
+    /// Whether the process ends if a goroutine crashes in such a run.
+    fn is_last(&self, manner: Manner) -> bool {
+        manner == Manner::Alone || !self.catches
+    }
+
+    /// Writes a report, or a message before it.
+    fn say(&self, text: fmt::Arguments) {
+        match self.report {
+            None => log::say(text),
+            Some(fd) => {
+                let mut text = text.to_string();
+                if !text.ends_with('\n') {
+                    text.push('\n');
+                }
+                if let e @ ..0 = file::write_whole(fd, text.as_bytes()) {
+                    log::say(format_args!(
+                        "gosched: test: the report can't be written: errno {}",
+                        -e
+                    ));
+                }
+            }
+        }
+    }
+
     /// Runs once. `steps`: about how many steps the run will have; 0: not known.
     pub fn once(
         &self,
@@ -89,9 +118,10 @@ impl Plan {
             net: Some(Box::new(Network::new(self.net))),
             explains,
             lists_possible: manner == Manner::Listed,
-            catches: matches!(manner, Manner::OneOfMany | Manner::Listed | Manner::Explained),
+            catches: self.catches
+                && matches!(manner, Manner::OneOfMany | Manner::Listed | Manner::Explained),
             last_words: match manner {
-                Manner::Alone => format!(
+                Manner::Alone | Manner::OneOfMany if self.is_last(manner) => format!(
                     "gosched: test: seed {seed}: the process ends; to have it again: GOSCHED_TEST={}\n",
                     match &self.script {
                         Some(script) => format!("replay={script}"),
@@ -141,7 +171,7 @@ pub fn run(plan: &Plan) -> i32 {
     };
     if told.ran.outcome != Outcome::Done && !plan.is_quiet {
         let report = Report { plan, seed: plan.seed, told: &told, first: None, runs: None };
-        log::say(format_args!("{report}"));
+        plan.say(format_args!("{report}"));
     }
     errno_of(&told.ran.outcome)
 }
@@ -165,7 +195,7 @@ pub fn explore(plan: &Plan, runs: u64) -> i64 {
         let mut script = Script(ran.draws.clone());
         if !plan.is_quiet {
             // If something goes wrong from here on, this is known.
-            log::say(format_args!(
+            plan.say(format_args!(
                 "gosched: test: seed {seed}, run {} of {runs} fails; now for the shortest schedule",
                 i + 1
             ));
@@ -181,7 +211,7 @@ pub fn explore(plan: &Plan, runs: u64) -> i64 {
                     first: Some(&ran.outcome),
                     runs: Some((i + 1, runs, tried)),
                 };
-                log::say(format_args!("{report}"));
+                plan.say(format_args!("{report}"));
             }
             script = shortest;
         }

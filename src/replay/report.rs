@@ -100,6 +100,10 @@ fn place(seen: &Seen, symbols: &mut Symbols) -> String {
     if !seen.name.is_empty() {
         text += &format!(" {:?}", seen.name);
     }
+    if !seen.script.is_empty() {
+        let new = if seen.frames.is_empty() { ", new, with" } else { " in" };
+        return format!("{text}{new} {}", seen.script);
+    }
     let (mut call, mut by) = (None, None);
     symbols.visible(&seen.frames, &mut |symbol| {
         if symbol.is_library {

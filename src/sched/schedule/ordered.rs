@@ -3,7 +3,7 @@
 use super::g0::find_runnable;
 use crate::backtrace::unwind;
 use crate::os::time;
-use crate::sched::ext::hooks;
+use crate::sched::ext::hooks::{self, ScriptFrame};
 use crate::sched::run::order::own_timer_due;
 use crate::sched::run::ordered::{count_step, gather, number_of, scatter};
 use crate::sched::take::registers;
@@ -24,6 +24,8 @@ const BUSY: u32 = 500;
 
 /// The most frames of a goroutine that are kept for a [`Note`].
 const FRAMES: usize = 24;
+/// The most of an interpreter's frames that are kept for a [`Note`].
+const SCRIPT_FRAMES: usize = 3;
 
 /// Takes the task that the M of an ordered run runs next, with its P. `None`: the bubble is over
 /// ([`is_over`]); or the caller looks again from the start.
@@ -94,7 +96,12 @@ fn see(task: &Task) -> Option<Seen> {
     let name =
         unsafe { g.name() }.map_or(String::new(), |name| name.to_string_lossy().into_owned());
     let function = g.f.get().map_or(0, |f| f as usize);
-    Some(Seen { id: g.id.load(Ordering::Relaxed), name, frames, function })
+    let mut room = [ScriptFrame::NONE; SCRIPT_FRAMES];
+    let script = hooks::script_frames(g, &mut room);
+    // SAFETY: the goroutine is at rest, so the strings are valid.
+    let script: Vec<_> = script.iter().map(|frame| unsafe { frame.describe() }).collect();
+    let script = script.join(", in ");
+    Some(Seen { id: g.id.load(Ordering::Relaxed), name, frames, function, script })
 }
 
 /// Whether the M's bubble is over, so that its thread goes back to its owner.

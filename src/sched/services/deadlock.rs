@@ -18,6 +18,7 @@ use crate::sched::types::course::Outcome;
 use crate::sched::types::g::{G, GRef, Status, describe_creator};
 use crate::sched::types::hold::Hold;
 use crate::sched::types::m::{self, M};
+use crate::sched::types::points::ScriptFrame;
 use crate::sched::types::runtime::{Guest, Ms, Runtime, rt};
 use crate::sched::wait::netpoll;
 use crate::{stack, trace};
@@ -238,6 +239,8 @@ pub fn of_crash() -> String {
 
 /// The most goroutines that the report lists.
 const LISTED: usize = 100;
+/// The most of an interpreter's frames that the report shows of a goroutine.
+const SCRIPT_FRAMES: usize = 16;
 
 fn report(rt: &Runtime, symbols: &mut Symbols) -> String {
     let mut text = String::from("gosched: all goroutines are asleep - deadlock!\n");
@@ -273,6 +276,17 @@ fn lines(g: &G, symbols: &mut Symbols) -> String {
     symbols.caller(g.pc.get(), &mut |symbol| place = symbol.describe());
     let creator = describe_creator(g.creator.get());
     let why = g.why.get().text();
+    let mut room = [ScriptFrame::NONE; SCRIPT_FRAMES];
+    let scripts = (rt().points.script_frames)(g, &mut room);
+    if !scripts.is_empty() {
+        // The functions of the interpreter itself say nothing to who reads the report.
+        let mut text = format!("  goroutine {id}{name} waits {why}; spawned by {creator}\n");
+        for frame in scripts {
+            // SAFETY: the goroutine waits, and nothing can wake it, so the strings are valid.
+            text += &format!("    {}\n", unsafe { frame.describe() });
+        }
+        return text;
+    }
     let mut text = format!("  goroutine {id}{name} waits {why}; spawned at {place} by {creator}\n");
     let mut frames = Vec::new();
     if let Some((_, from)) = registers::at_rest(g) {

@@ -154,6 +154,8 @@ pub struct Seen {
     pub frames: Vec<Frame>,
     /// The address of its function; 0: not known.
     pub function: usize,
+    /// Where it is in an interpreter's code: a function with file and line. Empty: in none.
+    pub script: String,
 }
 
 /// Held by a thread that disturbs a bubble, and by the thread that ends one: a goroutine of a bubble

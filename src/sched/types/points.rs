@@ -6,7 +6,7 @@ use super::m::MRef;
 use super::p::PRef;
 use super::runtime::Runtime;
 use super::task::Task;
-use core::ffi::c_char;
+use core::ffi::{CStr, c_char};
 use core::ptr;
 
 /// A frame of an interpreter's stack. `gs_frame`.
@@ -22,6 +22,25 @@ pub struct ScriptFrame {
 
 impl ScriptFrame {
     pub const NONE: ScriptFrame = ScriptFrame { function: ptr::null(), file: ptr::null(), line: 0 };
+
+    /// The function with the name of its file, without directories, and the line.
+    ///
+    /// # Safety
+    /// The strings are valid.
+    pub unsafe fn describe(&self) -> String {
+        let text = |string: *const c_char| {
+            // SAFETY: not null, so it is a C string.
+            (!string.is_null()).then(|| unsafe { CStr::from_ptr(string) }.to_string_lossy())
+        };
+        let function = text(self.function).unwrap_or("?".into());
+        match text(self.file) {
+            Some(file) if self.line > 0 => {
+                let file = file.rsplit('/').next().unwrap_or_default();
+                format!("{function} ({file}:{})", self.line)
+            }
+            _ => function.into_owned(),
+        }
+    }
 }
 
 /// A function that finds a task, for [`Points::member_in_handler`].
