@@ -893,7 +893,18 @@ typedef struct gs_test_opts {
      */
     int report;
     /**
-     * 0.
+     * The chance out of 1000 that a goroutine is cancelled before a call, as by gs_cancel. Only
+     * goroutines that others could cancel, because there is a reference to them (gs_spawn_with,
+     * gs_self).
+     */
+    uint32_t cancel;
+    /**
+     * The chance out of 1000 that there is no memory when a function of the library needs some: the
+     * function fails as its description says (-ENOMEM, NULL).
+     */
+    uint32_t no_memory;
+    /**
+     * Must be 0.
      */
     uint32_t reserved;
 } gs_test_opts;

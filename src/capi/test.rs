@@ -77,7 +77,14 @@ pub struct gs_test_opts {
     pub net: gs_test_net,
     /// A file descriptor to which reports are written, in place of standard error. 0: none.
     pub report: c_int,
-    /// 0.
+    /// The chance out of 1000 that a goroutine is cancelled before a call, as by gs_cancel. Only
+    /// goroutines that others could cancel, because there is a reference to them (gs_spawn_with,
+    /// gs_self).
+    pub cancel: u32,
+    /// The chance out of 1000 that there is no memory when a function of the library needs some: the
+    /// function fails as its description says (-ENOMEM, NULL).
+    pub no_memory: u32,
+    /// Must be 0.
     pub reserved: u32,
 }
 
@@ -109,6 +116,8 @@ impl Given for gs_test_opts {
             short_io: 0,
         },
         report: 0,
+        cancel: 0,
+        no_memory: 0,
         reserved: 0,
     };
 }
@@ -213,6 +222,8 @@ unsafe fn plan(
         || o.log < 0
         || o.report < 0
         || o.reserved != 0
+        || o.cancel > 1000
+        || o.no_memory > 1000
     {
         return Err(EINVAL);
     }
@@ -238,6 +249,8 @@ unsafe fn plan(
         max_steps: if o.max_steps == 0 { MAX_STEPS } else { o.max_steps },
         check: o.check.map(|check| (check as _, o.check_arg)),
         net: net(&o.net)?,
+        cancels: o.cancel,
+        no_memory: o.no_memory,
         log: (o.log > 0).then_some(o.log),
         script,
         report: (o.report > 0).then_some(o.report),

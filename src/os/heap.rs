@@ -30,7 +30,7 @@ use core::cell::Cell;
 use core::ffi::CStr;
 use core::mem::MaybeUninit;
 use core::ptr::{self, NonNull};
-use core::sync::atomic::{AtomicU8, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 use dlmalloc::Dlmalloc;
 use std::alloc::System;
 use std::ffi::CString;
@@ -244,12 +244,30 @@ unsafe impl GlobalAlloc for Heap {
     }
 }
 
+/// Says whether there is to be no memory for the caller: see [`refuse`]. Null: there is.
+static REFUSES: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
+
+/// From now on [`alloc`] fails whenever this function says so; `None`: no longer. For tests.
+pub fn refuse(when: Option<fn() -> bool>) {
+    REFUSES.store(when.map_or(ptr::null_mut(), |f| f as *mut ()), Ordering::Relaxed);
+}
+
+#[cold]
+fn is_refused(by: *mut ()) -> bool {
+    // SAFETY: only `refuse` stores, and such a function.
+    unsafe { core::mem::transmute::<*mut (), fn() -> bool>(by)() }
+}
+
 /// A block of memory, never from the reserve, to be freed as any block of the global allocator.
 /// `None`: there is no memory.
 ///
 /// # Safety
 /// The size is not 0.
 pub unsafe fn alloc(layout: Layout) -> Option<NonNull<u8>> {
+    let refuses = REFUSES.load(Ordering::Relaxed);
+    if !refuses.is_null() && is_refused(refuses) {
+        return None;
+    }
     // SAFETY: as the caller says. Either way it is a block of the global allocator.
     NonNull::new(unsafe {
         if IS_OURS { HEAP.system_alloc(layout) } else { std::alloc::alloc(layout) }

@@ -26,6 +26,9 @@ pub struct Plan {
     pub max_steps: u64,
     pub check: Option<(Check, *mut c_void)>,
     pub net: memory::Options,
+    /// Chances out of 1000: see `Bubble`.
+    pub cancels: u32,
+    pub no_memory: u32,
     /// Runs have these draws, and no seed decides.
     pub script: Option<Script>,
     /// The file into which the events of the reported run are written.
@@ -116,6 +119,8 @@ impl Plan {
             check: self.check,
             logs: self.log.is_some() && matches!(manner, Manner::Alone | Manner::Explained),
             net: Some(Box::new(Network::new(self.net))),
+            cancels: self.cancels,
+            no_memory: self.no_memory,
             explains,
             lists_possible: manner == Manner::Listed,
             catches: self.catches

@@ -41,7 +41,7 @@ TEST(bad_options_are_EINVAL)
     CHECK_EQ(gs_test_explore(nothing, NULL, NULL, UINT64_MAX), -EINVAL);
     o.schedule = 3;
     CHECK_EQ(gs_test_run(nothing, NULL, &o), -EINVAL);
-    o = (gs_test_opts){.size = sizeof o, .flags = 2};
+    o = (gs_test_opts){.size = sizeof o, .flags = 4};
     CHECK_EQ(gs_test_run(nothing, NULL, &o), -EINVAL);
     o = (gs_test_opts){.size = 8};
     CHECK_EQ(gs_test_run(nothing, NULL, &o), -EINVAL);
@@ -455,6 +455,74 @@ TEST(the_check_sees_each_step)
     CHECK_EQ(gs_test_run(move_some, NULL, &o), 0);
     o.check = is_balanced;
     CHECK_EQ(gs_test_run(move_some, NULL, &o), -EPROTO);
+}
+
+/* ---- Faults ---- */
+
+static int cancelled, refused;
+
+static void wait_ten_times(void *arg)
+{
+    gs_chan *ch = arg;
+    int64_t v;
+    int i;
+    for (i = 0; i < 10; i++) {
+        int r = gs_chan_recv(ch, &v, gs_after_ms(1));
+        CHECK(r == -ETIMEDOUT || r == -ECANCELED);
+        cancelled += r == -ECANCELED;
+    }
+}
+
+static void some_are_cancelled(void *arg)
+{
+    gs_chan *ch = chan_of_ints(0);
+    gs_g *g = go_ref(wait_ten_times, ch);
+    gs_spawn_opts opts = GS_SPAWN_OPTS_INIT;
+    (void)arg;
+    CHECK_EQ(gs_spawn_with(nothing, NULL, &opts, NULL), 0);
+    join(g);
+    free_chan(ch);
+}
+
+TEST(calls_may_be_cancelled_by_the_seed)
+{
+    gs_test_opts o = seeded(1);
+    cancelled = 0;
+    CHECK_EQ(gs_test_explore(some_are_cancelled, NULL, &o, 100), 100);
+    CHECK_EQ(cancelled, 0);
+    o.cancel = 50;
+    CHECK_EQ(gs_test_explore(some_are_cancelled, NULL, &o, 100), 100);
+    CHECK_GE(cancelled, 10);
+    o.cancel = 1001;
+    CHECK_EQ(gs_test_run(nothing, NULL, &o), -EINVAL);
+}
+
+static void make_things(void *arg)
+{
+    int i;
+    (void)arg;
+    for (i = 0; i < 20; i++) {
+        gs_chan *ch = gs_chan_make(8, 4);
+        gs_timer *t = gs_timer_start(SEC, nothing, NULL);
+        int r = gs_spawn(nothing, NULL);
+        CHECK(r == 0 || r == -ENOMEM);
+        refused += !ch + !t + (r != 0);
+        if (ch)
+            free_chan(ch);
+        if (t)
+            CHECK_EQ(gs_timer_free(t), 0);
+    }
+}
+
+TEST(memory_may_be_refused_by_the_seed)
+{
+    gs_test_opts o = seeded(1);
+    refused = 0;
+    CHECK_EQ(gs_test_explore(make_things, NULL, &o, 100), 100);
+    CHECK_EQ(refused, 0);
+    o.no_memory = 100;
+    CHECK_EQ(gs_test_explore(make_things, NULL, &o, 100), 100);
+    CHECK_GE(refused, 100);
 }
 
 /* ---- Others ---- */

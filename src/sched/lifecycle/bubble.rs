@@ -4,10 +4,10 @@
 use super::crash;
 use super::run::borrow;
 use super::spawn::{self, Options};
-use crate::os::{locked::Locked, time};
+use crate::os::{heap, locked::Locked, time};
 use crate::sched::prim::draws::{Draw, Draws, Schedule, Script};
 use crate::sched::run::requests;
-use crate::sched::types::course::{Bubble, Check, Course, ENDING, Event, Net, Note, Outcome};
+use crate::sched::types::course::{self, Bubble, Check, Course, ENDING, Event, Net, Note, Outcome};
 use crate::sched::types::g::flags;
 use crate::sched::types::m::{self, MRef};
 use crate::sched::types::p::{P, PRef};
@@ -32,6 +32,9 @@ pub struct Setup {
     pub max_steps: u64,
     pub check: Option<(Check, *mut c_void)>,
     pub net: Option<Box<dyn Net>>,
+    /// See [`Bubble`].
+    pub cancels: u32,
+    pub no_memory: u32,
     /// Whether [`Ran::possible`] is wanted.
     pub lists_possible: bool,
     /// Whether [`Ran::log`] is wanted.
@@ -80,6 +83,8 @@ pub fn run(
     }
     let bubble = Bubble {
         net: setup.net,
+        cancels: setup.cancels,
+        no_memory: setup.no_memory,
         seed: setup.seed,
         p,
         clock: Cell::new(BEGINNING),
@@ -170,6 +175,7 @@ fn ordered_runs_begin() {
     BUBBLES.with(|n| {
         *n += 1;
         time::set_clock(Some(clock));
+        heap::refuse(Some(lacks_memory));
     });
 }
 
@@ -178,6 +184,7 @@ fn ordered_runs_end() {
         *n -= 1;
         if *n == 0 {
             time::set_clock(None);
+            heap::refuse(None);
         }
     });
     crash::end();
@@ -197,7 +204,14 @@ pub unsafe fn forked() {
     }
     BUBBLES.with(|n| *n = 0);
     time::set_clock(None);
+    heap::refuse(None);
     requests::forget_ordered_runs();
+}
+
+/// Whether the draws of the calling goroutine's bubble say that there is no memory.
+fn lacks_memory() -> bool {
+    let bubble = m::on_goroutine().and_then(|m| m.bubble().map(|bubble| bubble.no_memory));
+    bubble.is_some_and(|odds| course::fault("there is no memory", odds, 1) > 0)
 }
 
 /// clock_gettime(2), but in a bubble its virtual time.

@@ -4,7 +4,7 @@
 use super::ready;
 use super::switch::switch_away;
 use crate::os::thread;
-use crate::sched::types::course::{Bubble, Course, ENDING, Happened, Outcome, number};
+use crate::sched::types::course::{Bubble, Course, ENDING, Happened, Outcome, fault, number};
 use crate::sched::types::g::{GRef, Status, flags};
 use crate::sched::types::m::{self, M, MRef};
 use crate::sched::types::runtime::rt;
@@ -156,6 +156,12 @@ pub fn step(m: MRef) -> MRef {
     }
     if g.preempt_off.load(Ordering::Relaxed) != 0 || g.has(flags::NOPREEMPT) || m.is_locked() {
         return m;
+    }
+    if let Some(bubble) = &course.bubble
+        && g.shared.get()
+        && fault("the goroutine is cancelled", bubble.cancels, 1) > 0
+    {
+        g.cancelled.store(true, Ordering::SeqCst);
     }
     gather(m, course);
     let chosen = {

@@ -81,6 +81,10 @@ pub struct Bubble {
     /// The id of the next goroutine.
     pub next_id: Cell<u64>,
     pub max_steps: u64,
+    /// The chances out of 1000 that a step cancels its goroutine, if others may do so too, and that
+    /// there is no memory for something.
+    pub cancels: u32,
+    pub no_memory: u32,
     pub check: Option<(Check, *mut c_void)>,
     /// What each draw that isn't plain was, if the run is to be explained.
     pub notes: Option<RefCell<Vec<Note>>>,
