@@ -6,7 +6,7 @@ use crate::forks;
 use crate::goroutine::body;
 use crate::outside::outside;
 use crate::park::{self, Ended, Timeout};
-use crate::testing;
+use crate::bubble;
 use crate::worker::{current, ending, start};
 use pyo3::ffi as py_ffi;
 use pyo3::prelude::*;
@@ -215,7 +215,7 @@ pub fn blocking<'py>(
     let py = function.py();
     start::ensure(py)?;
     // A bubble has no other thread.
-    if current::current(py).is_none() || ending::is_ending() || testing::is_inside() {
+    if current::current(py).is_none() || ending::is_ending() || bubble::is_inside() {
         let kwargs = kwargs.as_ref().map_or(ptr::null_mut(), |k| k.as_ptr());
         // SAFETY: returns a new reference or an error.
         unsafe {

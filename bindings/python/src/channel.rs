@@ -7,7 +7,7 @@ use crate::handle;
 use crate::park::{self, Ended, Timeout};
 use crate::shared::Shared;
 use crate::sys::give::give;
-use crate::testing;
+use crate::bubble;
 use crate::worker::current;
 use pyo3::exceptions::{PyStopIteration, PyTypeError};
 use pyo3::ffi as py_ffi;
@@ -53,7 +53,7 @@ static GARBAGE_LEN: AtomicUsize = AtomicUsize::new(0);
 /// Frees the channels that have lost their objects.
 fn collect(py: Python<'_>) {
     // In a bubble the calls would be steps, and no run like the one before.
-    if testing::is_inside() {
+    if bubble::is_inside() {
         return;
     }
     handle::collect(py);
@@ -203,7 +203,7 @@ impl Channel {
         if let Kind::Struct(format) = &self.kind {
             return self.send_item(py, &format.pack(value)?, timeout);
         }
-        testing::step(py);
+        bubble::step(py);
         let word = self.word_of(value)?;
         // Called with the GIL: `gs_chan_put` never switches.
         // SAFETY: the object keeps the channel.
@@ -264,7 +264,7 @@ impl Channel {
         if let Kind::Struct(format) = &self.kind {
             return self.recv_item(py, format, timeout);
         }
-        testing::step(py);
+        bubble::step(py);
         let mut word = 0u64;
         // With the GIL, as in `send_within`.
         // SAFETY: the object keeps the channel; `word` is the frame's.

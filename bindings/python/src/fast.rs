@@ -10,7 +10,7 @@ use crate::errors;
 use crate::sync::lock::Lock;
 use crate::sync::rlock::RLock;
 use crate::sync::semaphore::Semaphore;
-use crate::testing;
+use crate::bubble;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
@@ -107,7 +107,7 @@ macro_rules! with_arguments {
         ) -> Object {
             // SAFETY: called by Python, as `replace` has said that it is to be.
             unsafe {
-                if n == $args && names.is_null() && !testing::is_inside() {
+                if n == $args && names.is_null() && !bubble::is_inside() {
                     let done: Option<Object> =
                         with(slf, |py, object: &$class| $try(py, object, args));
                     if let Some(result) = done {
@@ -128,7 +128,7 @@ macro_rules! without_arguments {
         unsafe extern "C" fn $name(slf: Object, _: Object) -> Object {
             // SAFETY: as above.
             unsafe {
-                if testing::is_inside() {
+                if bubble::is_inside() {
                     return $usual.call0(slf);
                 }
                 let done: Option<Object> = with(slf, |py, object: &$class| $try(py, object));

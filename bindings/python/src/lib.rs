@@ -25,6 +25,7 @@
 //! `sys` has what differs between a Python with a GIL and a free-threaded one.
 
 mod blocking;
+mod bubble;
 mod builtin;
 mod capi;
 mod channel;
@@ -81,7 +82,7 @@ fn _gosched(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<sync::wait_group::WaitGroup>()?;
     m.add_class::<sync::rw_mutex::RWMutex>()?;
     m.add_class::<watch::Watch>()?;
-    m.add_class::<testing::Stop>()?;
+    m.add_class::<bubble::Stop>()?;
     m.add("_SimpleQueue", py.get_type::<queue::SimpleQueue>())?;
     m.add("_C_API", capi::capsule(py)?)?;
     macro_rules! add {

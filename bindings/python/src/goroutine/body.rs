@@ -8,7 +8,7 @@ use crate::errors::Cancelled;
 use crate::ffi::*;
 use crate::sys::attach;
 use crate::sys::state::State;
-use crate::testing;
+use crate::bubble;
 use crate::worker::current;
 use pyo3::exceptions::PySystemExit;
 use pyo3::ffi as py_ffi;
@@ -31,7 +31,7 @@ pub(super) unsafe extern "C" fn run(object: *mut c_void) {
         (g.get().stack, g.get().id)
     };
     // Only the first thread uses the states that are kept.
-    let is_usual = stack == STACK && !testing::is_inside();
+    let is_usual = stack == STACK && !bubble::is_inside();
     let mut state = State::new();
     // SAFETY: a new goroutine; the reference keeps the object until `body` has ended.
     unsafe {
@@ -42,7 +42,7 @@ pub(super) unsafe extern "C" fn run(object: *mut c_void) {
         Python::attach(|py| {
             let g = Bound::<PyAny>::from_owned_ptr(py, object).cast_into_unchecked::<Goroutine>();
             body(&g, &state);
-            testing::ended(py, g.get());
+            bubble::ended(py, g.get());
             current::away(Some(g.get()));
         });
         attach::end(&mut state, is_usual);

@@ -3,7 +3,7 @@
 use super::object::Goroutine;
 use crate::ffi::*;
 use crate::sys::threads;
-use crate::testing;
+use crate::bubble;
 use crate::worker::{current, ending};
 use pyo3::ffi as py_ffi;
 use pyo3::prelude::*;
@@ -54,7 +54,7 @@ pub(super) fn will_be_watched(slf: &Bound<'_, Goroutine>) -> bool {
 
 /// Reports an exception that no caller has asked for.
 pub(super) fn report(py: Python<'_>, g: &Bound<'_, Goroutine>, e: &Py<PyAny>) {
-    if testing::unhandled(py, g, e) {
+    if bubble::unhandled(py, g, e) {
         return;
     }
     let told = py.import("gosched").and_then(|m| m.call_method1("excepthook", (g, e)));

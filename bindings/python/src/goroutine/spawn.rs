@@ -9,7 +9,7 @@ use crate::ffi::*;
 use crate::interpreter::stack_for;
 use crate::sys::state::State;
 use crate::sys::{attach, group};
-use crate::testing;
+use crate::bubble;
 use crate::worker::{current, ending, first};
 use pyo3::ffi as py_ffi;
 use pyo3::prelude::*;
@@ -117,7 +117,7 @@ pub(super) fn spawn_call(
             errors::of(e)
         });
     }
-    testing::spawned(py, &g);
+    bubble::spawned(py, &g);
     Ok(g)
 }
 

@@ -4,7 +4,7 @@ use super::lock::{Kind, Lock, lock_timeout, truth};
 use crate::errors;
 use crate::park::{self, Timeout};
 use crate::shared::Shared;
-use crate::testing;
+use crate::bubble;
 use crate::worker::current::get_ident;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -61,7 +61,7 @@ impl RLock {
     }
 
     fn take(&self, py: Python<'_>, timeout: Timeout) -> PyResult<bool> {
-        testing::step(py);
+        bubble::step(py);
         if self.take_now(py) {
             return Ok(true);
         }

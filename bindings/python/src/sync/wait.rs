@@ -3,7 +3,7 @@
 use super::queues::Queues;
 use crate::ffi::*;
 use crate::park::{self, Ended, Timeout};
-use crate::testing;
+use crate::bubble;
 use crate::worker::{current, start};
 use pyo3::prelude::*;
 
@@ -20,7 +20,7 @@ impl<S, const N: usize> Queues<S, N> {
         timeout: Timeout,
         ready: impl Fn(&mut S, [u32; N]) -> bool,
     ) -> Result<bool, (PyErr, bool)> {
-        testing::step(py);
+        bubble::step(py);
         if self.with(py, &ready) { Ok(true) } else { self.wait_in(py, at, timeout, ready) }
     }
 
@@ -51,7 +51,7 @@ impl<S, const N: usize> Queues<S, N> {
         may_end: bool,
         ready: impl Fn(&mut S, [u32; N]) -> bool,
     ) -> Result<bool, (PyErr, bool)> {
-        testing::step(py);
+        bubble::step(py);
         if self.with(py, &ready) {
             return Ok(true);
         }

@@ -2,7 +2,7 @@
 
 use super::queues::Queues;
 use crate::ffi::*;
-use crate::testing;
+use crate::bubble;
 use crate::worker::current;
 use pyo3::prelude::*;
 
@@ -10,7 +10,7 @@ impl<S, const N: usize> Queues<S, N> {
     /// Calls `f` as `with`, and wakes as many of each queue as it says: at most as many as wait
     /// there.
     pub fn wake(&self, py: Python<'_>, f: impl FnOnce(&mut S, [u32; N]) -> [u32; N]) {
-        testing::step(py);
+        bubble::step(py);
         let woken = self.note_woken(py, f);
         if woken.iter().any(|(n, _)| *n > 0) {
             current::call(py, || {
