@@ -732,3 +732,16 @@ pub mod thread {
         unreachable!("nothing forks here")
     }
 }
+
+/// No model has bubbles.
+pub mod stand_in {
+    pub fn knows(_: i32) -> bool {
+        false
+    }
+}
+
+/// No model fails by a seed.
+pub mod failing {
+    pub fn say(_: String) {}
+    pub fn write_line() {}
+}
