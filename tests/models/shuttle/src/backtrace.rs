@@ -5,7 +5,7 @@ pub mod unwind {
 
     pub const MOST_FRAMES: usize = 128;
 
-    #[derive(Clone, Copy)]
+    #[derive(Clone, Copy, Debug)]
     pub struct Frame {
         pub pc: usize,
         pub slot: usize,

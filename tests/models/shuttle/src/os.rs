@@ -373,8 +373,18 @@ pub mod oversleep {
     }
 }
 
+/// No model has a bubble: the clock of an ordered run is the machine's.
 pub mod time {
-    pub use crate::machine::{now, sleep};
+    pub use crate::machine::{now, now as real, sleep};
+
+    pub fn set_clock(
+        _clock: Option<unsafe extern "C" fn(libc::clockid_t, *mut libc::timespec) -> libc::c_int>,
+    ) {
+    }
+
+    pub fn timespec(ns: i64) -> libc::timespec {
+        libc::timespec { tv_sec: ns / 1_000_000_000, tv_nsec: ns % 1_000_000_000 }
+    }
 }
 
 pub mod spin {
@@ -469,6 +479,8 @@ pub mod heap {
         true
     }
 
+    pub fn refuse(_lacks: Option<fn() -> bool>) {}
+
     pub fn lock() {}
     pub fn unlock() {}
 }
@@ -541,6 +553,14 @@ pub mod signal {
     pub fn on_quit(_hook: fn()) {}
 
     pub fn end_quit() {}
+
+    pub fn on_crash(_hook: fn(i32, *const core::ffi::c_void)) {}
+
+    pub fn end_crash() {}
+
+    /// # Safety
+    /// None: no handler runs.
+    pub unsafe fn leave_handler(_context: *const core::ffi::c_void) {}
 }
 
 /// No search for leaks halts the threads of this machine.
