@@ -276,6 +276,14 @@ struct sockaddr;
 #define GS_TEST_CRASH (UINT32_C(2))
 
 /**
+ * A flag: a run fails with -EPERM if not only the seed decides it. Each run is made twice: both must
+ * do the same, and no goroutine may read the system's clock, get random bytes of the kernel or start
+ * a thread. The report names the goroutine and the place. If a goroutine blocks the thread for 5 ms
+ * or more, a message says so.
+ */
+#define GS_TEST_STRICT (UINT32_C(4))
+
+/**
  * A channel. Any number of goroutines and plain threads may use it at once.
  */
 typedef struct gs_chan gs_chan;
@@ -878,7 +886,7 @@ typedef struct gs_test_opts {
      */
     const char *replay;
     /**
-     * GS_TEST_QUIET, GS_TEST_CRASH.
+     * GS_TEST_QUIET, GS_TEST_CRASH, GS_TEST_STRICT.
      */
     uint32_t flags;
     /**
@@ -2526,7 +2534,8 @@ int gs_flight_write(int fd);
  * again, and what they hold stays as it is. opts may be NULL.
  *
  * 0; -EDEADLK: all goroutines wait, and no timer is left; -ETIMEDOUT: max_steps; -EPROTO: the check
- * or gs_test_fail says that the run has failed; -EPERM: the bubble was disturbed; -EINVAL: f is
+ * or gs_test_fail says that the run has failed; -EPERM: the bubble was disturbed, or
+ * GS_TEST_STRICT; -EINVAL: f is
  * NULL, or an option is unknown; -EBUSY: the thread is in gs_run or attached, or the caller is a
  * goroutine; -EAGAIN: 64 threads do this already; -ENOMEM. Plain threads, with or without a runtime.
  * Goroutines and plain threads; may switch; not async-signal-safe.

@@ -595,6 +595,10 @@ pub(crate) use with_seventh_argument;
 
 // What an unwinder begins with.
 
+/// The relocations of an object that stand for a function of another object
+/// (R_X86_64_GLOB_DAT, R_X86_64_JUMP_SLOT).
+pub const FUNCTION_RELOCATIONS: [u32; 2] = [6, 7];
+
 /// The registers from which a stack is walked. `pc` is where the context goes on: the next
 /// instruction, not a return address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

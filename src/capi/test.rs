@@ -24,6 +24,11 @@ pub const GS_TEST_QUIET: u32 = 1;
 /// A flag: a crash ends the process, in gs_test_explore too. For interpreters, whose locks a goroutine
 /// may hold when it crashes.
 pub const GS_TEST_CRASH: u32 = 2;
+/// A flag: a run fails with -EPERM if not only the seed decides it. Each run is made twice: both must
+/// do the same, and no goroutine may read the system's clock, get random bytes of the kernel or start
+/// a thread. The report names the goroutine and the place. If a goroutine blocks the thread for 5 ms
+/// or more, a message says so.
+pub const GS_TEST_STRICT: u32 = 4;
 
 /// How the network of a bubble behaves: see gs_test_run. Chances are out of 1000.
 #[derive(Clone, Copy)]
@@ -68,7 +73,7 @@ pub struct gs_test_opts {
     pub check_arg: *mut c_void,
     /// A schedule that a report has printed, instead of a seed; NULL: none.
     pub replay: *const c_char,
-    /// GS_TEST_QUIET, GS_TEST_CRASH.
+    /// GS_TEST_QUIET, GS_TEST_CRASH, GS_TEST_STRICT.
     pub flags: u32,
     /// A file descriptor to which the events of the run are written, one a line: the virtual time in
     /// s, the number of steps, the goroutine, and what has happened. The same seed gives the same
@@ -144,7 +149,8 @@ const DELAY: i64 = 100_000;
 /// again, and what they hold stays as it is. opts may be NULL.
 ///
 /// 0; -EDEADLK: all goroutines wait, and no timer is left; -ETIMEDOUT: max_steps; -EPROTO: the check
-/// or gs_test_fail says that the run has failed; -EPERM: the bubble was disturbed; -EINVAL: f is
+/// or gs_test_fail says that the run has failed; -EPERM: the bubble was disturbed, or
+/// GS_TEST_STRICT; -EINVAL: f is
 /// NULL, or an option is unknown; -EBUSY: the thread is in gs_run or attached, or the caller is a
 /// goroutine; -EAGAIN: 64 threads do this already; -ENOMEM. Plain threads, with or without a runtime.
 ///
@@ -218,7 +224,7 @@ unsafe fn plan(
 ) -> Result<Plan, c_int> {
     // SAFETY: null or of the size that it says.
     let o = unsafe { sized::read(opts)? }.unwrap_or(gs_test_opts::DEFAULT);
-    if o.flags & !(GS_TEST_QUIET | GS_TEST_CRASH) != 0
+    if o.flags & !(GS_TEST_QUIET | GS_TEST_CRASH | GS_TEST_STRICT) != 0
         || o.log < 0
         || o.report < 0
         || o.reserved != 0
@@ -256,6 +262,7 @@ unsafe fn plan(
         report: (o.report > 0).then_some(o.report),
         is_quiet: o.flags & GS_TEST_QUIET != 0,
         catches: o.flags & GS_TEST_CRASH == 0,
+        is_strict: o.flags & GS_TEST_STRICT != 0,
     };
     plan.by_environment(std::env::var("GOSCHED_TEST").ok().as_deref()).ok_or(EINVAL)
 }

@@ -11,6 +11,7 @@ pub mod forking;
 pub mod futex;
 pub mod halt;
 pub mod heap;
+pub mod interpose;
 pub mod locked;
 pub mod log;
 pub mod mapped;

@@ -3,6 +3,7 @@
 use super::heap;
 use super::locked::Locked;
 use super::spin::assert_none_held;
+use super::time;
 use core::ffi::{c_ulong, c_void};
 use core::hint::black_box;
 use core::mem::MaybeUninit;
@@ -371,6 +372,39 @@ fn change_attributes(id: i32, change: impl FnOnce(&mut libc::sched_attr)) {
             libc::syscall(libc::SYS_sched_setattr, id, &raw const attributes, 0);
         }
     }
+}
+
+/// What a thread has used until now. Times are in ns.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Usage {
+    /// The time of the system's clock.
+    pub real: i64,
+    pub cpu: i64,
+    /// How often the thread has waited in the kernel.
+    pub waits: i64,
+}
+
+impl Usage {
+    /// For which time the thread did not run since `before`, if it has waited in the kernel; in ns.
+    pub fn waited_since(&self, before: Usage) -> i64 {
+        if self.waits == before.waits {
+            return 0;
+        }
+        (self.real - before.real) - (self.cpu - before.cpu)
+    }
+}
+
+/// What the calling thread has used.
+pub fn usage() -> Usage {
+    let mut cpu = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut used = MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: both are writable, and all bytes zero are a valid rusage.
+    let waits = unsafe {
+        libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut cpu);
+        libc::getrusage(libc::RUSAGE_THREAD, used.as_mut_ptr());
+        used.assume_init().ru_nvcsw
+    };
+    Usage { real: time::real(), cpu: cpu.tv_sec * 1_000_000_000 + cpu.tv_nsec, waits }
 }
 
 /// The kernel's number of the calling thread.

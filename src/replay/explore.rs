@@ -6,12 +6,13 @@ use crate::backtrace::unwind;
 use crate::io::memory::{self, Network};
 use crate::os::{self, file, log, time};
 use crate::sched::lifecycle::bubble::{self, Ran, Setup};
+use crate::sched::lifecycle::watch;
 use crate::sched::prim::draws::{Schedule, Script};
 use crate::sched::services::deadlock;
-use crate::sched::types::course::{Check, Outcome};
+use crate::sched::types::course::{Check, Event, Outcome};
 use crate::sched::types::task::GoFn;
 use core::ffi::c_void;
-use core::fmt;
+use core::{fmt, mem};
 
 /// What is to be run, and how.
 #[derive(Clone)]
@@ -39,6 +40,8 @@ pub struct Plan {
     pub is_quiet: bool,
     /// Whether a crash in one of many runs is a failure like others.
     pub catches: bool,
+    /// Whether a run fails in which something besides its draws has a say.
+    pub is_strict: bool,
 }
 
 /// What a run is for.
@@ -100,7 +103,8 @@ impl Plan {
         }
     }
 
-    /// Runs once. `steps`: about how many steps the run will have; 0: not known.
+    /// Runs once; if the plan is strict and the run is good, twice. `steps`: about how many steps the
+    /// run will have; 0: not known.
     pub fn once(
         &self,
         seed: u64,
@@ -108,8 +112,39 @@ impl Plan {
         script: Option<Script>,
         manner: Manner,
     ) -> Result<Told, i32> {
+        let mut told = self.run(seed, steps, script.clone(), manner, None)?;
+        if self.is_strict && told.ran.outcome == Outcome::Done {
+            let earlier = mem::take(&mut told.ran.log);
+            let mut again = self.run(seed, steps, script, manner, Some(earlier.clone()))?;
+            if again.ran.outcome == Outcome::Done {
+                again.ran.influences.append(&mut told.ran.influences);
+                again.ran.influences.extend(watch::compare_ends(&earlier, &again.ran.log));
+                if again.ran.influences.iter().any(|influence| influence.what.changes_runs()) {
+                    again.ran.outcome = Outcome::Disturbed(watch::NOT_ONLY_THE_SEED.to_owned());
+                }
+            }
+            told = again;
+        }
+        if let (Some(fd), Manner::Alone | Manner::Explained) = (self.log, manner)
+            && let e @ ..0 = file::write_whole(fd, report::log(&told.ran.log).as_bytes())
+        {
+            log::say(format_args!("gosched: test: the log can't be written: errno {}", -e));
+        }
+        Ok(told)
+    }
+
+    /// Runs once. `earlier`: the events of a run with the same draws.
+    fn run(
+        &self,
+        seed: u64,
+        steps: u64,
+        script: Option<Script>,
+        manner: Manner,
+        earlier: Option<Vec<Event>>,
+    ) -> Result<Told, i32> {
         let explains = manner == Manner::Explained;
         let tells = !self.is_quiet && matches!(manner, Manner::Alone | Manner::Explained);
+        let watches = explains || self.is_strict;
         let setup = Setup {
             seed,
             schedule: self.schedule,
@@ -117,11 +152,14 @@ impl Plan {
             script,
             max_steps: self.max_steps,
             check: self.check,
-            logs: self.log.is_some() && matches!(manner, Manner::Alone | Manner::Explained),
+            logs: self.is_strict
+                || self.log.is_some() && matches!(manner, Manner::Alone | Manner::Explained),
             net: Some(Box::new(Network::new(self.net))),
             cancels: self.cancels,
             no_memory: self.no_memory,
             explains,
+            watches,
+            earlier,
             lists_possible: manner == Manner::Listed,
             catches: self.catches
                 && matches!(manner, Manner::OneOfMany | Manner::Listed | Manner::Explained),
@@ -136,7 +174,7 @@ impl Plan {
                 _ => String::new(),
             },
         };
-        if explains {
+        if watches {
             unwind::refresh_modules();
         }
         let mut waiting = String::new();
@@ -148,11 +186,6 @@ impl Plan {
             };
         };
         let ran = bubble::run(self.f, self.arg, self.pc, setup, &mut when_over)?;
-        if let (Some(fd), false) = (self.log, ran.log.is_empty())
-            && let e @ ..0 = file::write_whole(fd, report::log(&ran.log).as_bytes())
-        {
-            log::say(format_args!("gosched: test: the log can't be written: errno {}", -e));
-        }
         Ok(Told { ran, waiting })
     }
 }
@@ -174,7 +207,8 @@ pub fn run(plan: &Plan) -> i32 {
         Ok(told) => told,
         Err(e) => return e,
     };
-    if told.ran.outcome != Outcome::Done && !plan.is_quiet {
+    let is_good = told.ran.outcome == Outcome::Done;
+    if !plan.is_quiet && (!is_good || !told.ran.influences.is_empty()) {
         let report = Report { plan, seed: plan.seed, told: &told, first: None, runs: None };
         plan.say(format_args!("{report}"));
     }
@@ -186,16 +220,23 @@ pub fn run(plan: &Plan) -> i32 {
 /// crashes, the process ends in the end. `gs_test_explore`.
 pub fn explore(plan: &Plan, runs: u64) -> i64 {
     let mut steps = 0;
+    let mut has_warned = plan.is_quiet;
     for i in 0..runs {
         let seed = plan.seed.wrapping_add(i);
-        let ran = match plan.once(seed, steps, plan.script.clone(), Manner::OneOfMany) {
-            Ok(told) => told.ran,
+        let told = match plan.once(seed, steps, plan.script.clone(), Manner::OneOfMany) {
+            Ok(told) => told,
             Err(e) => return e.into(),
         };
-        if ran.outcome == Outcome::Done {
-            steps = ran.steps;
+        if told.ran.outcome == Outcome::Done {
+            steps = told.ran.steps;
+            if !has_warned && !told.ran.influences.is_empty() {
+                has_warned = true;
+                let report = Report { plan, seed, told: &told, first: None, runs: None };
+                plan.say(format_args!("{report}"));
+            }
             continue;
         }
+        let ran = told.ran;
         let crashed = matches!(ran.outcome, Outcome::Crashed(..));
         let mut script = Script(ran.draws.clone());
         if !plan.is_quiet {

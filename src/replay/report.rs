@@ -3,9 +3,9 @@
 use super::explore::{Plan, Told};
 use crate::backtrace::symbols::{Symbol, Symbols};
 use crate::sched::prim::draws::Script;
-use crate::sched::types::course::{Drawn, Event, Happened, Note, Outcome, Seen};
+use crate::sched::types::course::{Drawn, Event, Happened, Influence, Note, Outcome, Seen, What};
 use crate::{os, stack};
-use core::fmt;
+use core::{fmt, slice};
 
 /// A run that has failed.
 pub struct Report<'a> {
@@ -26,9 +26,13 @@ impl fmt::Display for Report<'_> {
             _ => String::new(),
         });
         let what = match &ran.outcome {
-            Outcome::Done => &format!(
+            Outcome::Done if self.first.is_none() => "the run is good",
+            Outcome::Done if ran.influences.is_empty() => &format!(
                 "the failure{first} did not come again: the function keeps state between runs"
             ),
+            Outcome::Done => {
+                &format!("the failure{first} did not come again: not only the seed decides the run")
+            }
             Outcome::Deadlock => "all goroutines are asleep - deadlock!",
             Outcome::TooLong => "the run takes too many steps",
             Outcome::Crashed(id, sig) => {
@@ -42,8 +46,13 @@ impl fmt::Display for Report<'_> {
         }
         writeln!(f, ": {what}")?;
         f.write_str(&self.told.waiting)?;
-        if matches!(ran.outcome, Outcome::Disturbed(_)) {
+        if !ran.influences.is_empty() {
+            f.write_str(&stack::on_large(|| influences(&ran.influences)).unwrap_or_default())?;
+        } else if matches!(ran.outcome, Outcome::Disturbed(_)) {
             writeln!(f, "  Such a run can't be had again: let goroutines of the bubble do this.")?;
+        }
+        if ran.outcome == Outcome::Done && self.first.is_none() {
+            return Ok(());
         }
         let again = match self.runs {
             None if self.plan.script.is_none() => format!("seed={}", self.seed),
@@ -70,6 +79,9 @@ impl fmt::Display for Report<'_> {
 /// The most switches that are shown.
 const MOST: usize = 40;
 
+/// The most functions that are shown of a stack.
+const MOST_FRAMES: usize = 4;
+
 fn notes(notes: &[Note]) -> String {
     let mut symbols = if Symbols::have_memory() { Symbols::new(false) } else { Symbols::none() };
     let mut text = String::new();
@@ -94,12 +106,55 @@ fn notes(notes: &[Note]) -> String {
     text
 }
 
+/// What besides the draws has had a say in a run, one a line.
+fn influences(all: &[Influence]) -> String {
+    let mut symbols = if Symbols::have_memory() { Symbols::new(false) } else { Symbols::none() };
+    let mut text = String::new();
+    for Influence { what, by } in all {
+        text += &format!("  {}", who(by));
+        text += &match what {
+            What::Calls { function, does } => format!(" {does} ({function})"),
+            What::Blocks(ns) => format!(" blocks the thread for {} ms", ns / 1_000_000),
+            What::Differs(earlier, later) => {
+                let of = |event: &Option<Event>| match event {
+                    Some(event) => log(slice::from_ref(event)).trim_end().to_owned(),
+                    None => "the end".to_owned(),
+                };
+                format!(": a second run differs: first {}, then {}", of(earlier), of(later))
+            }
+        };
+        let mut shown = 0;
+        let mut add = |at: String| {
+            shown += 1;
+            if shown <= MOST_FRAMES {
+                text += if shown == 1 { "\n    in " } else { ", called by " };
+                text += &at;
+            }
+        };
+        if !by.script.is_empty() {
+            add(by.script.clone());
+        }
+        symbols.visible(&by.frames, &mut |symbol| {
+            if !symbol.is_library && !is_inline_part(symbol) {
+                add(symbol.describe());
+            }
+        });
+        text.push('\n');
+    }
+    text
+}
+
+/// A goroutine, with its name.
+fn who(seen: &Seen) -> String {
+    match &*seen.name {
+        "" => format!("goroutine {}", seen.id),
+        name => format!("goroutine {} {name:?}", seen.id),
+    }
+}
+
 /// A goroutine, with the function that it calls and the place of that call.
 fn place(seen: &Seen, symbols: &mut Symbols) -> String {
-    let mut text = format!("goroutine {}", seen.id);
-    if !seen.name.is_empty() {
-        text += &format!(" {:?}", seen.name);
-    }
+    let text = who(seen);
     if !seen.script.is_empty() {
         let new = if seen.frames.is_empty() { ", new, with" } else { " in" };
         return format!("{text}{new} {}", seen.script);

@@ -3,6 +3,9 @@
  */
 #include "check.h"
 
+#include <sys/random.h>
+#include <sys/time.h>
+
 static gs_test_opts seeded(uint64_t seed)
 {
     gs_test_opts o = {.size = sizeof o, .seed = seed, .flags = GS_TEST_QUIET};
@@ -41,7 +44,7 @@ TEST(bad_options_are_EINVAL)
     CHECK_EQ(gs_test_explore(nothing, NULL, NULL, UINT64_MAX), -EINVAL);
     o.schedule = 3;
     CHECK_EQ(gs_test_run(nothing, NULL, &o), -EINVAL);
-    o = (gs_test_opts){.size = sizeof o, .flags = 4};
+    o = (gs_test_opts){.size = sizeof o, .flags = 8};
     CHECK_EQ(gs_test_run(nothing, NULL, &o), -EINVAL);
     o = (gs_test_opts){.size = 8};
     CHECK_EQ(gs_test_run(nothing, NULL, &o), -EINVAL);
@@ -769,24 +772,194 @@ TEST(a_crash_ends_the_process_if_that_is_wanted)
     CHECK(strstr(out.text, "crashes by") == NULL);
 }
 
-TEST(a_report_goes_to_a_file)
+/* A file without a name. */
+static int temporary_file(void)
+{
+    char path[] = "/tmp/gosched-bubble-XXXXXX";
+    int fd = mkstemp(path);
+    CHECK(fd >= 0);
+    CHECK_EQ(unlink(path), 0);
+    return fd;
+}
+
+/* Closes the file, and returns what is in it. */
+static const char *contents(int fd)
 {
     static char text[16384];
-    char path[] = "/tmp/gosched-bubble-XXXXXX";
-    gs_test_opts o = seeded(1);
-    ssize_t n;
-    o.flags = 0;
-    o.report = mkstemp(path);
-    CHECK(o.report >= 0);
-    CHECK_EQ(unlink(path), 0);
-    CHECK_EQ(gs_test_explore(lost_wake_up, NULL, &o, 10000), -EDEADLK);
-    n = pread(o.report, text, sizeof text - 1, 0);
-    CHECK(n > 0);
+    ssize_t n = pread(fd, text, sizeof text - 1, 0);
+    CHECK(n >= 0);
     text[n] = 0;
+    CHECK_EQ(close(fd), 0);
+    return text;
+}
+
+TEST(a_report_goes_to_a_file)
+{
+    gs_test_opts o = {.size = sizeof o, .report = temporary_file()};
+    const char *text;
+    CHECK_EQ(gs_test_explore(lost_wake_up, NULL, &o, 10000), -EDEADLK);
+    text = contents(o.report);
     CHECK_HAS(text, "fails; now for the shortest schedule\n");
     CHECK_HAS(text, "has 1 choice, and");
     CHECK_HAS(text, "GOSCHED_TEST=replay=");
-    CHECK_EQ(close(o.report), 0);
+}
+
+/* ---- What the seed does not decide ---- */
+
+/* Runs with GS_TEST_STRICT, and checks the result and that the report has the text. */
+static void check_strict(gs_fn f, int64_t want, const char *part)
+{
+    gs_test_opts o = {.size = sizeof o, .flags = GS_TEST_STRICT};
+    const char *text;
+    o.report = temporary_file();
+    CHECK_EQ(gs_test_run(f, NULL, &o), want < 0 ? want : 0);
+    text = contents(o.report);
+    if (part)
+        CHECK_HAS(text, part);
+    else
+        CHECK_EQ(text[0], 0);
+    o.report = temporary_file();
+    CHECK_EQ(gs_test_explore(f, NULL, &o, 3), want < 0 ? want : 3);
+    text = contents(o.report);
+    if (part)
+        CHECK_HAS(text, part);
+    else
+        CHECK_EQ(text[0], 0);
+}
+
+static void be_good(void *arg)
+{
+    begin();
+    four_of_them(arg);
+    CHECK_EQ(gs_sleep(3600 * SEC), 0);
+}
+
+TEST(a_run_that_its_seed_decides_is_good_when_it_is_strict)
+{
+    check_strict(be_good, 0, NULL);
+}
+
+static void read_a_clock(void *arg)
+{
+    struct timespec t;
+    (void)arg;
+    CHECK_EQ(gs_sleep(SEC), 0);
+    CHECK_EQ(clock_gettime(CLOCK_MONOTONIC, &t), 0);
+}
+static void read_another_clock(void *arg)
+{
+    struct timeval t;
+    (void)arg;
+    CHECK_EQ(gettimeofday(&t, NULL), 0);
+}
+static void read_the_time(void *arg)
+{
+    (void)arg;
+    CHECK(time(NULL) > 0);
+}
+static void get_random_bytes(void *arg)
+{
+    char bytes[8];
+    (void)arg;
+    CHECK_EQ(getrandom(bytes, sizeof bytes, 0), sizeof bytes);
+}
+static void *do_nothing_on_a_thread(void *arg)
+{
+    return arg;
+}
+static void start_and_join(void *arg)
+{
+    (void)arg;
+    join_thread(start_thread(do_nothing_on_a_thread, NULL));
+}
+
+/* The goroutine may be another than the first, and may have ended. */
+static void by_another(void *arg)
+{
+    (void)arg;
+    go(read_the_time, NULL);
+    gs_yield();
+}
+
+TEST(clocks_random_numbers_and_threads_are_named)
+{
+    check_strict(read_a_clock, -EPERM,
+                 "goroutine 1 reads the system's clock (clock_gettime)\n    in read_a_clock (");
+    check_strict(read_another_clock, -EPERM, "(gettimeofday)\n    in read_another_clock (");
+    check_strict(read_the_time, -EPERM, "(time)\n    in read_the_time (");
+    check_strict(get_random_bytes, -EPERM,
+                 "gets random bytes of the kernel (getrandom)\n    in get_random_bytes (");
+    check_strict(start_and_join, -EPERM, "starts a thread (pthread_create)\n    in start_thread");
+    check_strict(start_and_join, -EPERM, ", called by start_and_join (");
+    check_strict(by_another, -EPERM, "goroutine 2 reads the system's clock (time)");
+}
+
+static void block(void *arg)
+{
+    struct timespec t = {.tv_nsec = 20 * MS};
+    (void)arg;
+    CHECK_EQ(nanosleep(&t, NULL), 0);
+    gs_yield();
+}
+static void block_and_end(void *arg)
+{
+    struct timespec t = {.tv_nsec = 20 * MS};
+    (void)arg;
+    CHECK_EQ(nanosleep(&t, NULL), 0);
+}
+
+/* The run is good all the same. */
+TEST(a_goroutine_that_blocks_the_thread_is_named)
+{
+    check_strict(block, 0, "goroutine 1 blocks the thread for ");
+    check_strict(block, 0, "\n    in block (");
+    check_strict(block_and_end, 0, "goroutine 1 blocks the thread for ");
+}
+
+static int kept;
+static void keep_state(void *arg)
+{
+    (void)arg;
+    kept++;
+    if (kept % 2 == 0)
+        CHECK_EQ(gs_sleep(SEC), 0);
+    gs_yield();
+}
+static void keep_more_state(void *arg)
+{
+    (void)arg;
+    kept++;
+    if (kept % 2 == 1)
+        CHECK_EQ(gs_sleep(SEC), 0);
+}
+
+TEST(state_that_is_kept_between_runs_is_found)
+{
+    kept = 0;
+    check_strict(keep_state, -EPERM, "goroutine 1: a second run differs: first ");
+    kept = 0;
+    check_strict(keep_state, -EPERM, "\n    in keep_state (");
+    kept = 0;
+    check_strict(keep_more_state, -EPERM, "goroutine 1: a second run differs: first ");
+}
+
+static void fail_by_the_clock(void *arg)
+{
+    struct timespec t;
+    (void)arg;
+    CHECK_EQ(clock_gettime(CLOCK_MONOTONIC, &t), 0);
+    gs_test_fail("it is late");
+}
+
+/* A run that fails is looked at without GS_TEST_STRICT, too. */
+TEST(a_failure_that_is_explained_names_them)
+{
+    gs_test_opts o = {.size = sizeof o, .report = temporary_file()};
+    const char *text;
+    CHECK_EQ(gs_test_explore(fail_by_the_clock, NULL, &o, 10), -EPROTO);
+    text = contents(o.report);
+    CHECK_HAS(text, "run 1 of 10: it is late\n");
+    CHECK_HAS(text, "reads the system's clock (clock_gettime)\n    in fail_by_the_clock (");
 }
 
 TEST(each_schedule_finds_it)
@@ -802,12 +975,9 @@ TEST(each_schedule_finds_it)
 
 static size_t log_of(uint64_t seed, char *text, size_t room)
 {
-    char path[] = "/tmp/gosched-bubble-XXXXXX";
     gs_test_opts o = seeded(seed);
     ssize_t n;
-    o.log = mkstemp(path);
-    CHECK(o.log >= 0);
-    CHECK_EQ(unlink(path), 0);
+    o.log = temporary_file();
     CHECK_EQ(gs_test_run(four_of_them, NULL, &o), 0);
     n = pread(o.log, text, room - 1, 0);
     CHECK(n > 0);

@@ -7,7 +7,9 @@ use super::spawn::{self, Options};
 use crate::os::{heap, locked::Locked, time};
 use crate::sched::prim::draws::{Draw, Draws, Schedule, Script};
 use crate::sched::run::requests;
-use crate::sched::types::course::{self, Bubble, Check, Course, ENDING, Event, Net, Note, Outcome};
+use crate::sched::types::course::{
+    self, Bubble, Check, Course, ENDING, Event, Influence, Net, Note, Outcome, Watch,
+};
 use crate::sched::types::g::flags;
 use crate::sched::types::m::{self, MRef};
 use crate::sched::types::p::{P, PRef};
@@ -45,6 +47,11 @@ pub struct Setup {
     pub last_words: String,
     /// Whether [`Ran::notes`] are wanted.
     pub explains: bool,
+    /// Whether [`Ran::influences`] are wanted.
+    pub watches: bool,
+    /// The events of an earlier run with the same draws: if this run has others, it ends with
+    /// [`Outcome::Disturbed`]. Needs `logs` and `watches`.
+    pub earlier: Option<Vec<Event>>,
 }
 
 /// What a run was.
@@ -60,6 +67,8 @@ pub struct Ran {
     pub log: Vec<Event>,
     /// What these draws were.
     pub notes: Vec<Note>,
+    /// What besides has had a say.
+    pub influences: Vec<Influence>,
 }
 
 /// Runs `f(arg)` in a bubble. `when_over` is called when the run is over, while its goroutines are
@@ -96,6 +105,7 @@ pub fn run(
         catches: setup.catches,
         last_words: setup.last_words,
         crashed_at: Cell::new(None),
+        watch: setup.watches.then(|| Watch::begin(setup.earlier)),
         outcome: RefCell::new(None),
         is_disturbed: AtomicBool::new(false),
         why: Locked::new(String::new()),
@@ -131,6 +141,7 @@ pub fn run(
                 possible: draws.possible().to_vec(),
                 log: bubble.log.as_ref().map_or(Vec::new(), |log| log.take()),
                 notes: bubble.notes.as_ref().map_or(Vec::new(), |notes| notes.take()),
+                influences: bubble.watch.as_ref().map_or(Vec::new(), |watch| watch.found.take()),
             }));
         }
         ordered_runs_end();

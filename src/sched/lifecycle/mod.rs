@@ -16,3 +16,4 @@ pub mod spawn;
 pub mod stopping;
 pub mod timer_calls;
 pub mod tracing;
+pub mod watch;

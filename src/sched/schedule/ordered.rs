@@ -1,8 +1,9 @@
 //! How the M of an ordered run chooses on g0, and when the virtual clock of a bubble moves.
 
 use super::g0::find_runnable;
+use crate::arch::Registers;
 use crate::backtrace::unwind;
-use crate::os::time;
+use crate::os::{thread, time};
 use crate::sched::ext::hooks::{self, ScriptFrame};
 use crate::sched::run::order::own_timer_due;
 use crate::sched::run::ordered::{count_step, gather, number_of, scatter};
@@ -37,6 +38,11 @@ pub fn next_task(m: MRef) -> Option<Task> {
     let stepped = chosen.is_some();
     if let Some(g) = course.last_g.take() {
         course.log(course.last.get().into(), why_left(g));
+        if let Some(bubble) = &course.bubble
+            && let Some(watch) = &bubble.watch
+        {
+            (watch.look)(course, bubble, watch, g);
+        }
     }
     let task = m.stash.take().or(chosen).or_else(|| match &course.bubble {
         Some(bubble) => next_in_bubble(m, course, bubble),
@@ -81,27 +87,32 @@ fn note(course: &Course, notes: &mut Vec<Note>, stepped: bool, task: &Task) {
 
 fn see(task: &Task) -> Option<Seen> {
     let TaskKind::Goroutine(g) = task.kind() else { return None };
+    Some(see_goroutine(g, registers::at_rest(g).map(|(_, from)| from)))
+}
+
+/// A goroutine of the M's bubble that has not ended, with these registers.
+pub fn see_goroutine(g: GRef, from: Option<Registers>) -> Seen {
     let mut frames = Vec::new();
     if !g.has(flags::UNBORN)
-        && let Some((_, from)) = registers::at_rest(g)
+        && let Some(from) = from
     {
         let mut add = |frame| {
             frames.push(frame);
             frames.len() < FRAMES
         };
-        // SAFETY: the goroutine is at rest, and this M is its bubble's.
+        // SAFETY: the goroutine is at rest or the caller, and this M is its bubble's.
         unsafe { unwind::walk(from, g.stack_bounds(), &mut add) };
     }
-    // SAFETY: the goroutine can run, so it has not ended.
+    // SAFETY: the goroutine has not ended, as the caller says.
     let name =
         unsafe { g.name() }.map_or(String::new(), |name| name.to_string_lossy().into_owned());
     let function = g.f.get().map_or(0, |f| f as usize);
     let mut room = [ScriptFrame::NONE; SCRIPT_FRAMES];
     let script = hooks::script_frames(g, &mut room);
-    // SAFETY: the goroutine is at rest, so the strings are valid.
+    // SAFETY: the goroutine is at rest or the caller, so the strings are valid.
     let script: Vec<_> = script.iter().map(|frame| unsafe { frame.describe() }).collect();
     let script = script.join(", in ");
-    Some(Seen { id: g.id.load(Ordering::Relaxed), name, frames, function, script })
+    Seen { id: g.id.load(Ordering::Relaxed), name, frames, function, script }
 }
 
 /// Whether the M's bubble is over, so that its thread goes back to its owner.
@@ -163,6 +174,9 @@ fn next_in_bubble(m: MRef, course: &Course, bubble: &Bubble) -> Option<Task> {
         if p.poll.is_waited_for() && p.poll.has_real_files.get() {
             hooks::idle(m);
             wait_for_files(m, p, bubble, next);
+            if let Some(watch) = &bubble.watch {
+                watch.used.set(thread::usage());
+            }
         } else if next != i64::MAX {
             bubble.clock.set(next.max(bubble.clock.get()));
         } else {

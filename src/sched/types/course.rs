@@ -10,6 +10,7 @@ use super::waiter::Why;
 use crate::arch::Registers;
 use crate::backtrace::unwind::Frame;
 use crate::os::locked::Locked;
+use crate::os::thread::Usage;
 use crate::sched::prim::draws::Draws;
 use core::any::Any;
 use core::cell::{Cell, RefCell};
@@ -95,6 +96,8 @@ pub struct Bubble {
     pub last_words: String,
     /// The registers at the crash.
     pub crashed_at: Cell<Option<Registers>>,
+    /// What besides the draws has a say in the run, if that is looked for.
+    pub watch: Option<Watch>,
     /// Set once: the run is over.
     pub outcome: RefCell<Option<Outcome>>,
     /// Something from outside has woken a goroutine of the bubble: `why` has the text.
@@ -119,8 +122,46 @@ pub enum Drawn {
     Fault { by: u64, what: &'static str, size: u32 },
 }
 
+/// What a run keeps to find whatever has a say in it besides its draws (`lifecycle::watch`).
+pub struct Watch {
+    /// Called after the goroutine has run: at a step, or on g0.
+    pub look: fn(&Course, &Bubble, &Watch, GRef),
+    pub found: RefCell<Vec<Influence>>,
+    /// What the thread had used when `look` was called last.
+    pub used: Cell<Usage>,
+    /// The events of an earlier run with the same draws.
+    pub earlier: Option<Vec<Event>>,
+    /// The first event that the earlier run did not have in this place, until `look` has noted it.
+    pub differs: Cell<Option<(Option<Event>, Event)>>,
+}
+
+/// Something besides the draws that has had a say in a bubble.
+#[derive(Clone, Debug)]
+pub struct Influence {
+    pub what: What,
+    /// The goroutine that it came by.
+    pub by: Seen,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum What {
+    /// It has called this function, which does something that no draw decides.
+    Calls { function: &'static str, does: &'static str },
+    /// It has blocked the thread, for this time in ns.
+    Blocks(i64),
+    /// The earlier run had the first event, or none, where this run has the second, or none.
+    Differs(Option<Event>, Option<Event>),
+}
+
+impl What {
+    /// Whether the next run with the same draws may be another run because of this.
+    pub fn changes_runs(self) -> bool {
+        !matches!(self, What::Blocks(_))
+    }
+}
+
 /// Something that has happened in a bubble.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Event {
     /// The virtual time, in ns, and the number of steps before.
     pub time: i64,
@@ -130,7 +171,7 @@ pub struct Event {
     pub what: Happened,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Happened {
     /// It has spawned this goroutine with this function.
     Spawns {
@@ -162,6 +203,13 @@ pub struct Seen {
     pub script: String,
 }
 
+impl Seen {
+    /// A goroutine of which only its number and its function are known.
+    pub fn only(id: u64, function: usize) -> Seen {
+        Seen { id, name: String::new(), frames: Vec::new(), function, script: String::new() }
+    }
+}
+
 /// Held by a thread that disturbs a bubble, and by the thread that ends one: a goroutine of a bubble
 /// that is over is found [given up](flags::GIVEN_UP).
 pub static ENDING: Locked<()> = Locked::new(());
@@ -188,7 +236,22 @@ impl Course {
             && let Some(log) = &bubble.log
         {
             let (time, step) = (bubble.clock.get(), self.draws.borrow().steps());
-            log.borrow_mut().push(Event { time, step, id, what });
+            let (event, mut log) = (Event { time, step, id, what }, log.borrow_mut());
+            if let Some(watch) = &bubble.watch {
+                watch.compare(log.len(), event);
+            }
+            log.push(event);
+        }
+    }
+}
+
+impl Watch {
+    /// Compares the event in this place with the earlier run's.
+    fn compare(&self, at: usize, event: Event) {
+        let Some(earlier) = &self.earlier else { return };
+        let other = earlier.get(at).copied();
+        if other != Some(event) && self.differs.get().is_none() {
+            self.differs.set(Some((other, event)));
         }
     }
 }

@@ -75,6 +75,20 @@ pub fn write_all(_fd: i32, bytes: &[u8]) {
     eprint!("{}", String::from_utf8_lossy(bytes));
 }
 
+pub mod interpose {
+    use core::ffi::CStr;
+    use core::sync::atomic::AtomicUsize;
+
+    pub struct Replacement {
+        pub name: &'static CStr,
+        pub by: *const (),
+        pub real: &'static AtomicUsize,
+    }
+    // SAFETY: never used.
+    unsafe impl Sync for Replacement {}
+
+    pub fn replace(_all: &[Replacement]) {}
+}
 pub mod log {
     #[derive(Clone, Copy, PartialEq, Eq)]
     pub struct HostArg(pub *mut core::ffi::c_void);
@@ -579,6 +593,20 @@ pub mod thread {
     use core::sync::atomic::{AtomicU32, Ordering};
     use std::sync::{Arc, OnceLock};
     pub const FAULTS: [i32; 0] = [];
+
+    /// Nothing: no model watches a bubble.
+    #[derive(Clone, Copy, Default)]
+    pub struct Usage;
+
+    impl Usage {
+        pub fn waited_since(&self, _before: Usage) -> i64 {
+            0
+        }
+    }
+
+    pub fn usage() -> Usage {
+        Usage
+    }
 
     pub struct Thread(Arc<AtomicU32>);
 
