@@ -307,6 +307,7 @@ fn make_due_ready(m: MRef, p: PRef) -> bool {
 /// Looks for work, first in the P's own queues and then farther and farther away. `None`: the
 /// caller looks again from the start. Go's `findRunnable`. seed: B7, N4, S10
 #[must_use]
+#[inline(always)]
 pub fn find_runnable(m: MRef) -> Option<Task> {
     let p = m.p();
     // Timers and files that are due make goroutines ready in the queues below.
