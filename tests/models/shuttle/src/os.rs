@@ -387,13 +387,27 @@ pub mod oversleep {
     }
 }
 
-/// No model has a bubble: the clock of an ordered run is the machine's.
 pub mod time {
-    pub use crate::machine::{now, now as real, sleep};
+    use crate::sched::types::m;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
-    pub fn set_clock(
-        _clock: Option<unsafe extern "C" fn(libc::clockid_t, *mut libc::timespec) -> libc::c_int>,
-    ) {
+    pub use crate::machine::{now as real, sleep};
+
+    pub type Clock = unsafe extern "C" fn(libc::clockid_t, *mut libc::timespec) -> libc::c_int;
+
+    /// Whether there is another clock than the machine's. It is asked in bubbles only.
+    static IS_SET: AtomicBool = AtomicBool::new(false);
+
+    pub fn set_clock(clock: Option<Clock>) {
+        IS_SET.store(clock.is_some(), Ordering::Relaxed);
+    }
+
+    pub fn now() -> i64 {
+        let mut bubble = None;
+        if IS_SET.load(Ordering::Relaxed) {
+            bubble = m::current().and_then(|m| m.bubble().map(|b| b.clock.get()));
+        }
+        bubble.unwrap_or_else(real)
     }
 
     pub fn timespec(ns: i64) -> libc::timespec {
