@@ -264,6 +264,7 @@ const VARIANTS: &[Program] = &[
         options: &["-g0", "-DWITHOUT_DEBUG_INFORMATION"],
         settings: once,
     },
+    Program { name: "asan_bubble", file: "bubble.c", options: ADDRESS_SANITIZER, settings: once },
     Program { name: "asan_dump", file: "dump.c", options: ADDRESS_SANITIZER, settings: once },
     Program {
         name: "dump_static_library",

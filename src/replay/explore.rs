@@ -117,9 +117,10 @@ impl Plan {
             let earlier = mem::take(&mut told.ran.log);
             let mut again = self.run(seed, steps, script, manner, Some(earlier.clone()))?;
             if again.ran.outcome == Outcome::Done {
-                again.ran.influences.append(&mut told.ran.influences);
-                again.ran.influences.extend(watch::compare_ends(&earlier, &again.ran.log));
-                if again.ran.influences.iter().any(|influence| influence.what.changes_runs()) {
+                let found = &mut again.ran.influences;
+                told.ran.influences.drain(..).for_each(|one| watch::add(found, one));
+                found.extend(watch::compare_ends(&earlier, &again.ran.log));
+                if found.iter().any(|influence| influence.what.changes_runs()) {
                     again.ran.outcome = Outcome::Disturbed(watch::NOT_ONLY_THE_SEED.to_owned());
                 }
             }

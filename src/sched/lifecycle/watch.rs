@@ -42,8 +42,8 @@ impl Watch {
         }
     }
 
-    /// Notes an influence that came by a goroutine of the M's bubble, which has this id, unless it has
-    /// come from the same place before. `from`: the goroutine's registers, if it is the caller.
+    /// Notes an influence that came by a goroutine of the M's bubble, which has this id. `from`: the
+    /// goroutine's registers, if it is the caller.
     fn note(&self, what: What, g: GRef, id: u64, from: Option<Registers>) {
         let see = || match g.has(flags::ENDS) {
             // Its name is gone, and its stack.
@@ -53,9 +53,14 @@ impl Watch {
         let (Some(by), Ok(mut found)) = (stack::on_large(see), self.found.try_borrow_mut()) else {
             return;
         };
-        if found.len() < MOST && !found.iter().any(|other| is_same(other, what, &by)) {
-            found.push(Influence { what, by });
-        }
+        add(&mut found, Influence { what, by });
+    }
+}
+
+/// Adds an influence, unless it has come from the same code before.
+pub fn add(to: &mut Vec<Influence>, one: Influence) {
+    if to.len() < MOST && !to.iter().any(|other| is_same(other, &one)) {
+        to.push(one);
     }
 }
 
@@ -66,21 +71,22 @@ pub fn compare_ends(earlier: &[Event], later: &[Event]) -> Option<Influence> {
     Some(Influence { what: What::Differs(Some(event), None), by: Seen::only(event.id, 0) })
 }
 
-/// Whether an influence is of this kind and came from the same code.
-fn is_same(other: &Influence, what: What, by: &Seen) -> bool {
-    let is_same_kind = match (other.what, what) {
+/// Whether two influences are of one kind and came from the same code.
+fn is_same(a: &Influence, b: &Influence) -> bool {
+    let is_same_kind = match (a.what, b.what) {
         (What::Blocks(_), What::Blocks(_)) => true,
         (a, b) => a == b,
     };
-    let places = |seen: &Seen| seen.frames.iter().map(|frame| frame.pc).collect::<Vec<_>>();
-    is_same_kind && other.by.function == by.function && places(&other.by) == places(by)
+    let places = |by: &Seen| by.frames.iter().map(|frame| frame.pc).collect::<Vec<_>>();
+    is_same_kind && a.by.function == b.by.function && places(&a.by) == places(&b.by)
 }
 
 /// Looks at what the goroutine has done since the last look. On the goroutine at a step, or on g0
 /// when it was left.
 fn look(course: &Course, bubble: &Bubble, watch: &Watch, g: GRef) {
     let id = course.last.get().into();
-    let here = m::on_goroutine().map(|_| Registers::here());
+    // Not in a closure, whose frame would be gone when the stack is walked.
+    let here = if m::on_goroutine().is_some() { Some(Registers::here()) } else { None };
     let now = thread::usage();
     let waited = now.waited_since(watch.used.replace(now));
     if waited >= BLOCK {
