@@ -54,9 +54,21 @@ $(OUT)/gosched.o: $(OUT)/libgosched_c.a $(OUT)/gosched.names lib/gosched.ld
 	$(OBJCOPY) -R .llvmbc -R .llvmcmd --keep-global-symbols=$(OUT)/gosched.names --keep-global-symbol=_.stapsdt.base $@.all $@
 	@rm -f $@.all
 
-$(OUT)/libgosched.so: $(OUT)/gosched.o
-	$(CC) -shared -o $@ $< -Wl,-soname,$(SONAME) -Wl,--version-script=lib/gosched.map -Wl,-z,nodelete \
-	    -Wl,-z,relro,-z,now -Wl,-z,defs -Wl,--gc-sections -Wl,--as-needed $(LIBS)
+# glibc 2.28 is enough: the library isn't linked with what later versions have added (lib/README.md).
+GLIBC := $(if $(findstring -gnu,$(shell $(CC) -dumpmachine)),$(addprefix $(OUT)/glibc/,later.o libpthread.so.0 libdl.so.2))
+
+$(OUT)/glibc/later.o: lib/glibc/later.c
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -fPIC -Wall -Wextra -Werror -c -o $@ $<
+
+$(OUT)/glibc/libdl.so.2: private CFLAGS += -DDL
+$(OUT)/glibc/lib%: lib/glibc/versions.c lib/glibc/versions.map
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -shared -fPIC -nostdlib -o $@ $< -Wl,-soname,$(@F) -Wl,--version-script=lib/glibc/versions.map
+
+$(OUT)/libgosched.so: $(OUT)/gosched.o $(GLIBC)
+	$(CC) -shared -o $@ -Wl,--as-needed $^ -Wl,-soname,$(SONAME) -Wl,--version-script=lib/gosched.map -Wl,-z,nodelete \
+	    -Wl,-z,relro,-z,now -Wl,-z,defs -Wl,--gc-sections $(LIBS)
 	@ln -sf libgosched.so $(OUT)/$(SONAME)
 
 $(OUT)/libgosched.a: $(OUT)/gosched.o

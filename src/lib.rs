@@ -34,8 +34,7 @@
 //! - `arch`: the switch between stacks, a file for each CPU, and the one
 //!   thread-local word: this thread's M.
 //! - `os`, the room that calls the C library: futex, mmap, threads, signals, files, sockets, epoll,
-//!   affinity, cgroup. (The exception is getcontext(3) in `sched::take::handler`, which must run in
-//!   the frame that it describes.)
+//!   affinity, cgroup.
 //!
 //! # The life of a goroutine
 //!

@@ -750,6 +750,32 @@ fn only_gs_symbols_are_exported_and_each_has_a_version() {
     }
 }
 
+/// The newest versions of glibc and of GCC's library whose symbols the library may need: those of
+/// manylinux_2_28.
+const NEWEST_NEEDED: &[(&str, &[u32])] = &[("GLIBC", &[2, 28]), ("GCC", &[8])];
+
+fn the_library_runs_with_glibc_2_28() {
+    let bytes = shared_library();
+    let file = object::read::elf::ElfFile64::<object::Endianness>::parse(&*bytes).unwrap();
+    let versions = file.elf_section_table().versions(file.endian(), &*bytes).unwrap().unwrap();
+    let mut of_glibc = 0;
+    for symbol in file.dynamic_symbols().filter(|s| s.is_undefined()) {
+        let version =
+            versions.version(versions.version_index(file.endian(), symbol.index())).unwrap();
+        let Some(version) = version else { continue };
+        let (name, version) =
+            (symbol.name().unwrap(), std::str::from_utf8(version.name()).unwrap());
+        let Some((of, number)) = version.split_once('_') else { continue };
+        let Some((_, newest)) = NEWEST_NEEDED.iter().find(|(library, _)| *library == of) else {
+            continue;
+        };
+        let number: Vec<u32> = number.split('.').map(|part| part.parse().unwrap()).collect();
+        assert!(number.as_slice() <= *newest, "{name} is of {version} (lib/glibc)");
+        of_glibc += u32::from(of == "GLIBC");
+    }
+    assert!(of_glibc > 50 || !cfg!(target_env = "gnu"), "only {of_glibc} symbols are of glibc");
+}
+
 fn every_function_of_the_header_is_exported() {
     let names: Vec<String> = exported().into_iter().map(|(name, _)| name).collect();
     let declared = declared_functions();
@@ -1028,6 +1054,7 @@ const CHECKS: &[(&str, fn())] = checks! {
     every_comment_says_who_may_call_the_function
     no_struct_of_the_header_has_padding
     only_gs_symbols_are_exported_and_each_has_a_version
+    the_library_runs_with_glibc_2_28
     every_function_of_the_header_is_exported
     each_function_that_never_switches_is_tried
     the_library_has_its_soname_and_stays_when_closed

@@ -12,7 +12,7 @@ use std::error::Error;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::{env, fs, process};
+use std::{env, fs, io, process};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
@@ -64,7 +64,8 @@ fn build() -> Result<()> {
     }
 
     let object = library(root, &out)?;
-    let shared = link(&here, root, &out, &object)?;
+    let glibc = of_old_glibc(&object)?;
+    let shared = link(&here, root, &out, &object, &glibc)?;
     let (lib, include) = (here.join("python/gosched/lib"), here.join("python/gosched/include"));
     place(&fs::read(&shared)?, &lib.join("libgosched.so.1"))?;
     place(b"INPUT(-l:libgosched.so.1)\n", &lib.join("libgosched.so"))?;
@@ -76,6 +77,17 @@ fn build() -> Result<()> {
     println!("cargo:rustc-link-search=native={}", lib.display());
     println!("cargo:rustc-link-lib=dylib=gosched");
     println!("cargo:rustc-cdylib-link-arg=-Wl,--enable-new-dtags,-rpath,$ORIGIN/lib");
+    for part in &glibc {
+        let (name, directory) = (part.file_name().unwrap_or_default(), part.with_file_name(""));
+        match part.extension().is_some_and(|extension| extension == "o") {
+            true => println!("cargo:rustc-cdylib-link-arg={}", part.display()),
+            // As an argument it would come behind libc, which has all that it has.
+            false => {
+                println!("cargo:rustc-link-search=native={}", directory.display());
+                println!("cargo:rustc-link-lib=dylib:+verbatim={}", name.display());
+            }
+        }
+    }
 
     pyo3_build_config::use_pyo3_cfgs();
     let has_gil = !pyo3_build_config::get().is_free_threaded();
@@ -139,8 +151,27 @@ fn library(root: &Path, out: &Path) -> Result<PathBuf> {
     Ok(target.join("release/gosched.o"))
 }
 
+/// What the root's Makefile links the library with, so that it runs with older glibcs; nothing if the
+/// C library is another.
+fn of_old_glibc(object: &Path) -> Result<Vec<PathBuf>> {
+    let parts = object.with_file_name("glibc");
+    if !parts.exists() {
+        return Ok(Vec::new());
+    }
+    let found: io::Result<Vec<_>> = parts.read_dir()?.map(|part| Ok(part?.path())).collect();
+    let mut found = found?;
+    found.sort();
+    Ok(found)
+}
+
 /// Links the wheel's `libgosched.so.1`, with hwloc inside.
-fn link(here: &Path, root: &Path, out: &Path, object: &Path) -> Result<PathBuf> {
+fn link(
+    here: &Path,
+    root: &Path,
+    out: &Path,
+    object: &Path,
+    glibc: &[PathBuf],
+) -> Result<PathBuf> {
     let compiler = cc::Build::new().pic(true).get_compiler();
     let cc = || compiler.to_command();
     let tool =
@@ -169,16 +200,17 @@ fn link(here: &Path, root: &Path, out: &Path, object: &Path) -> Result<PathBuf> 
             "cargo:warning=no libhwloc.a here: the wheel will need libhwloc.so on the machines where it runs"
         );
     }
+    parts.extend(glibc.iter().cloned());
     let map = format!("-Wl,--version-script={}", root.join("lib/gosched.map").display());
     let mut ld = cc();
-    ld.arg("-shared").arg("-o").arg(&shared).args(&parts);
+    ld.args(["-shared", "-Wl,--as-needed", "-o"]).arg(&shared).args(&parts);
     ld.args([
         "-Wl,-soname,libgosched.so.1",
         "-Wl,-z,nodelete",
         "-Wl,-z,relro,-z,now",
         "-Wl,-z,defs",
     ]);
-    ld.args([&map, "-Wl,--gc-sections", "-Wl,--strip-debug", "-Wl,--as-needed"]);
+    ld.args([&map, "-Wl,--gc-sections", "-Wl,--strip-debug"]);
     if !archive.is_absolute() {
         ld.arg("-lhwloc");
     }

@@ -56,11 +56,13 @@
 //! - `Registers`: `pc`, `sp` and `fp`, of the running function or of a context at rest.
 //! - `called_from`: The function that the call before a return address has called.
 //! - `own_code`: Where the library's code begins and ends.
+//! - `FUNCTION_RELOCATIONS`: The relocations that stand for a function of another object.
 //!
 //! Signals:
 //!
 //! - `RED_ZONE`: Bytes below the stack pointer that a function may use; 0 if the ABI has none.
 //! - `kept_registers`: The registers that calls preserve, for a collector.
+//! - `context_here`: A `ucontext_t` of the running function, for those who read a handler's.
 //! - `interrupted` (`Registers`), `was_on_alternate_stack`: Read a handler's `ucontext_t`.
 //! - `signal_handler!(entry, handler)`: Defines `entry`, which calls `handler` with a fourth
 //!   argument: whether the kernel has called `entry`.

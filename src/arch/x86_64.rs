@@ -732,6 +732,29 @@ pub fn kept_registers() -> [usize; 6] {
     kept
 }
 
+/// A context as the kernel gives one to a signal handler, of the running function, which must not
+/// return while the context is in use. Has the registers of [`Registers`], and those that calls
+/// preserve. getcontext(3) does this, which not every C library has.
+#[inline(always)]
+pub fn context_here() -> libc::ucontext_t {
+    // SAFETY: a structure of numbers and null pointers.
+    let mut context: libc::ucontext_t = unsafe { core::mem::zeroed() };
+    let (here, [rbx, _, r12, r13, r14, r15]) = (Registers::here(), kept_registers());
+    for (register, value) in [
+        (libc::REG_RIP, here.pc),
+        (libc::REG_RSP, here.sp),
+        (libc::REG_RBP, here.fp),
+        (libc::REG_RBX, rbx),
+        (libc::REG_R12, r12),
+        (libc::REG_R13, r13),
+        (libc::REG_R14, r14),
+        (libc::REG_R15, r15),
+    ] {
+        context.uc_mcontext.gregs[register as usize] = value as i64;
+    }
+    context
+}
+
 /// Whether an interrupted context ran on the thread's alternate signal stack, in a signal handler.
 ///
 /// # Safety

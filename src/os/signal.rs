@@ -339,7 +339,7 @@ fn end_by(sig: i32, info: *mut libc::siginfo_t) {
     install(sig, Action { handler: libc::SIG_DFL, flags: 0, mask: 0 });
     // SAFETY: the kernel reads the `siginfo_t` that it has filled in before.
     unsafe {
-        let (process, thread) = (libc::getpid(), libc::gettid());
+        let (process, thread) = (libc::getpid(), thread::id());
         if libc::syscall(libc::SYS_rt_tgsigqueueinfo, process, thread, sig, info) != 0 {
             libc::syscall(libc::SYS_tgkill, process, thread, sig);
         }

@@ -410,7 +410,7 @@ pub fn usage() -> Usage {
 /// The kernel's number of the calling thread.
 pub fn id() -> i32 {
     // SAFETY: no preconditions.
-    unsafe { libc::gettid() }
+    unsafe { libc::syscall(libc::SYS_gettid) as i32 }
 }
 
 /// Whether a thread of this process is on a CPU right now: whether its CPU clock advances.

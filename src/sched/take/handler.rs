@@ -18,7 +18,6 @@ use crate::sched::types::runtime::{Runtime, rt};
 use crate::sched::types::task::Task;
 use crate::trace;
 use core::ffi::c_void;
-use core::mem::MaybeUninit;
 use core::ptr;
 use core::sync::atomic::Ordering;
 
@@ -198,12 +197,8 @@ fn wait_as_in_handler(m: MRef, wait: impl FnOnce()) -> bool {
         return false;
     }
     let Some(_waits) = rt.template.may_wait() else { return false };
-    let mut context = MaybeUninit::<libc::ucontext_t>::zeroed();
-    // `getcontext` is called here, not in `os`: the context must describe a frame that stays during
-    // the wait.
-    // SAFETY: `getcontext` writes only to `context`.
-    unsafe { libc::getcontext(context.as_mut_ptr()) };
-    m.context.set(context.as_mut_ptr().cast());
+    let mut context = arch::context_here();
+    m.context.set((&raw mut context).cast());
     wait();
     leave_context(m);
     true
