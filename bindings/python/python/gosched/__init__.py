@@ -57,17 +57,18 @@ from ._runtime import (
 )
 from ._inspect import dump, dump_json, flight_recorder, leaks, metrics, trace
 from . import select  # a module that is called as select() over channels too
-from .group import Group
+from .group import Group, TaskGroup
+from .limits import RateLimiter, timeout
 from .pool import Pool
 
 #: What `from gosched import *` gives. Without the modules: their names are the standard library's.
 __all__ = [
-    "after", "as_future", "blocking", "Cancelled", "Channel", "Closed", "Condition", "current", "dump",
-    "dump_json", "Event", "EventLoopPolicy", "excepthook", "flight_recorder", "get_ident", "get_include", "get_library_dir", "go",
+    "after", "as_completed", "as_future", "blocking", "Cancelled", "Channel", "Closed", "Condition", "current", "dump",
+    "dump_json", "Event", "EventLoopPolicy", "excepthook", "Executor", "flight_recorder", "get_ident", "get_include", "get_library_dir", "go",
     "gomaxprocs", "Goroutine", "goroutines", "Group", "leaks", "local", "Lock", "main", "metrics", "Mutex", "nodes",
-    "num_goroutines", "Once", "patch_all", "PatchWarning", "Pool", "Queue", "RLock", "run", "run_coroutine",
-    "RWMutex", "select", "Semaphore", "sleep", "spawn", "stats", "test", "Ticker", "ticker", "Timeout", "trace",
-    "version", "WaitGroup", "watchdog", "with_timeout", "yield_",
+    "num_goroutines", "Once", "patch_all", "PatchWarning", "Pool", "Queue", "RateLimiter", "RLock", "run", "run_coroutine",
+    "RWMutex", "select", "Semaphore", "sleep", "spawn", "stats", "TaskGroup", "test", "Ticker", "ticker", "Timeout", "timeout", "trace",
+    "version", "wait", "WaitGroup", "watchdog", "with_timeout", "yield_",
 ]
 
 __version__ = version()
@@ -86,8 +87,11 @@ _LAZY = {
     "EventLoopPolicy": ("asyncio", "EventLoopPolicy"),
     "test": ("testing", "test"),
     "watchdog": ("_watchdog", "watchdog"),
+    "Executor": ("futures", "Executor"),
+    "as_completed": ("futures", "as_completed"),
+    "wait": ("futures", "wait"),
 }
-for _name in ("asyncio", "os", "patch", "queue", "selectors", "signal", "socket", "ssl", "subprocess", "testing", "threading", "time"):
+for _name in ("asyncio", "futures", "os", "patch", "queue", "selectors", "signal", "socket", "ssl", "subprocess", "testing", "threading", "time"):
     _LAZY[_name] = (_name, None)
 del _name
 

@@ -1,7 +1,7 @@
 from threading import Condition as Condition, local as local
 from queue import Queue as Queue
 
-from . import asyncio as asyncio, socket as socket, testing as testing
+from . import asyncio as asyncio, futures as futures, socket as socket, testing as testing
 from ._gosched import (
     Cancelled as Cancelled,
     Channel as Channel,
@@ -42,21 +42,23 @@ from ._runtime import (
 )
 from ._watchdog import watchdog as watchdog
 from .asyncio import EventLoopPolicy as EventLoopPolicy, as_future as as_future, run_coroutine as run_coroutine
-from .group import Group as Group
+from .group import Group as Group, TaskGroup as TaskGroup
 from .patch import PatchWarning as PatchWarning, patch_all as patch_all
 from .pool import Pool as Pool
 from .testing import test as test
 
 __all__ = [
-    "after", "as_future", "blocking", "Cancelled", "Channel", "Closed", "Condition", "current", "dump",
-    "dump_json", "Event", "EventLoopPolicy", "excepthook", "flight_recorder", "get_ident", "get_include", "get_library_dir", "go",
+    "after", "as_completed", "as_future", "blocking", "Cancelled", "Channel", "Closed", "Condition", "current", "dump",
+    "dump_json", "Event", "EventLoopPolicy", "excepthook", "Executor", "flight_recorder", "get_ident", "get_include", "get_library_dir", "go",
     "gomaxprocs", "Goroutine", "goroutines", "Group", "leaks", "local", "Lock", "main", "metrics", "Mutex", "nodes",
-    "num_goroutines", "Once", "patch_all", "PatchWarning", "Pool", "Queue", "RLock", "run", "run_coroutine",
-    "RWMutex", "select", "Semaphore", "sleep", "spawn", "stats", "test", "Ticker", "ticker", "Timeout", "trace",
-    "version", "WaitGroup", "watchdog", "with_timeout", "yield_",
+    "num_goroutines", "Once", "patch_all", "PatchWarning", "Pool", "Queue", "RateLimiter", "RLock", "run", "run_coroutine",
+    "RWMutex", "select", "Semaphore", "sleep", "spawn", "stats", "TaskGroup", "test", "Ticker", "ticker", "Timeout", "timeout", "trace",
+    "version", "wait", "WaitGroup", "watchdog", "with_timeout", "yield_",
 ]
 
 __version__: str
+from .futures import Executor as Executor, as_completed as as_completed, wait as wait
+from .limits import RateLimiter as RateLimiter, timeout as timeout
 
 Mutex = Lock
 

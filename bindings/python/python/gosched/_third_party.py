@@ -162,9 +162,14 @@ def grpc_server(module):
     _grpc.adapt_server(module)
 
 
+def _celery(module):
+    module.ALIASES["gosched"] = "gosched.celery:TaskPool"
+
+
 #: module -> what is done with it once it's imported
 _ADAPT = {}
 _PACKAGES = {
+    "celery.concurrency": _celery,
     "MySQLdb._mysql": _mysqlclient,
     "psycopg.waiting": _psycopg,
     "psycopg2.extensions": _psycopg2,

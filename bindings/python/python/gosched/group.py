@@ -50,6 +50,9 @@ class Group:
             goroutine.cancel()
         return goroutine
 
+    #: asyncio's name of go(). What it takes is a function with its arguments, not a coroutine.
+    create_task = go
+
     def cancel(self):
         """Cancels all goroutines of the group; the block goes on."""
         with self._lock:
@@ -124,6 +127,10 @@ class Group:
         if thrown is not None and not isinstance(thrown, Cancelled):
             errors.insert(0, thrown)
         raise _Errors("goroutines of a group have failed", errors) from None
+
+
+#: asyncio's name of a group
+TaskGroup = Group
 
 
 class _NoGoroutine:
