@@ -166,7 +166,7 @@ def _celery(module):
     module.ALIASES["gosched"] = "gosched.celery:TaskPool"
 
 
-#: module -> what is done with it once it's imported
+#: module -> what is done with it once it's imported, one after the other
 _ADAPT = {}
 _PACKAGES = {
     "celery.concurrency": _celery,
@@ -178,7 +178,9 @@ _PACKAGES = {
 
 def add(name, adapt):
     """Adapts one more module."""
-    _ADAPT[name] = adapt
+    adapts = _ADAPT.setdefault(name, [])
+    if adapt not in adapts:
+        adapts.append(adapt)
     if name in sys.modules:
         adapt(sys.modules[name])
     _hook()
@@ -192,9 +194,9 @@ def _hook():
 class _Loader:
     """The loader of one of those modules, with the adaption after it."""
 
-    def __init__(self, loader, adapt):
+    def __init__(self, loader, adapts):
         self._loader = loader
-        self._adapt = adapt
+        self._adapts = adapts
 
     def __getattr__(self, name):
         return getattr(self._loader, name)
@@ -205,7 +207,8 @@ class _Loader:
     def exec_module(self, module):
         module.__spec__.loader = module.__loader__ = self._loader
         self._loader.exec_module(module)
-        self._adapt(module)
+        for adapt in self._adapts:
+            adapt(module)
 
 
 class _Finder:
@@ -213,8 +216,8 @@ class _Finder:
 
     @staticmethod
     def find_spec(name, path=None, target=None):
-        adapt = _ADAPT.get(name)
-        if adapt is None:
+        adapts = _ADAPT.get(name)
+        if adapts is None:
             return None
         for finder in sys.meta_path:
             find = getattr(finder, "find_spec", None)
@@ -223,7 +226,7 @@ class _Finder:
             spec = find(name, path, target)
             if spec is not None:
                 if spec.loader is not None:
-                    spec.loader = _Loader(spec.loader, adapt)
+                    spec.loader = _Loader(spec.loader, adapts)
                 return spec
         return None
 

@@ -5,8 +5,10 @@ report.
 """
 
 import atexit
+import dis
 import linecache
 import os
+import re
 import sys
 import traceback
 
@@ -38,6 +40,8 @@ class Incident:
     call = ""
     #: the stack, outermost frame first, as of traceback.extract_stack()
     stack = ()
+    #: what to do about it, a sentence
+    remedy = ""
 
     def __init__(self, goroutine, frame):
         self.goroutine = goroutine
@@ -52,6 +56,7 @@ class Incident:
         self.lineno = frame.f_lineno
         self.function = frame.f_code.co_name
         self.call = _call_of(frame)
+        self.remedy = _remedy_for(frame, self.call)
 
     def __str__(self):
         who = self.name
@@ -84,6 +89,20 @@ def _call_of(frame):
     return linecache.getline(code.co_filename, lineno or 0, frame.f_globals).strip()
 
 
+#: what a call begins with in the source: a name, or names with dots
+_CALLED = re.compile(r"(?:await\s+)?([A-Za-z_][\w.]*)\s*\(")
+
+
+def _remedy_for(frame, call):
+    # A call of a function in Python would have a frame of its own.
+    found = _CALLED.match(call)
+    code = frame.f_code.co_code
+    name = dis.opname[code[frame.f_lasti]] if 0 <= frame.f_lasti < len(code) else ""
+    if "CALL" not in name:
+        return "it computes: let it call gosched.yield_() now and then, or give the work to another process"
+    return "call it in another thread: gosched.blocking(%s, ...)" % (found.group(1) if found else "function")
+
+
 def _print(incident):
     stderr = sys.stderr
     if stderr is None:
@@ -91,8 +110,29 @@ def _print(incident):
     text = "%s\n" % incident
     if not incident.ended and len(incident.stack) > 1:
         text += "".join(traceback.format_list(incident.stack))
+    if not incident.ended and incident.remedy:
+        text += "  %s\n" % incident.remedy
     stderr.write(text)
     stderr.flush()
+
+
+class Advice:
+    """What the watchdog of patch_all(blocking="auto") calls: tells of each place once."""
+
+    def __init__(self):
+        self._places = set()
+
+    def __call__(self, incident):
+        place = incident.filename, incident.lineno
+        if incident.ended and incident.filename is not None and place not in self._places:
+            self._places.add(place)
+            if sys.stderr is not None:
+                sys.stderr.write("%s\n  %s\n" % (incident, incident.remedy))
+                sys.stderr.flush()
+
+
+#: the watchdog of patch_all(blocking="auto")
+automatic = None
 
 
 class Watchdog:

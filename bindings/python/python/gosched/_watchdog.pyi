@@ -16,6 +16,7 @@ class Incident:
     function: str | None
     call: str
     stack: Sequence[FrameSummary]
+    remedy: str
     def __init__(self, goroutine: Goroutine[Any] | None, frame: FrameType | None) -> None: ...
 
 class Watchdog:
@@ -29,3 +30,9 @@ class Watchdog:
 
 def watchdog(seconds: float = 0.1, report: Callable[[Incident], object] | None = None) -> Watchdog: ...
 def from_environment() -> None: ...
+
+class Advice:
+    def __init__(self) -> None: ...
+    def __call__(self, incident: Incident) -> None: ...
+
+automatic: Watchdog | None

@@ -16,6 +16,7 @@ import sys as _sys
 import types as _types
 import warnings as _warnings
 
+from . import _blocking
 from . import _gosched
 from . import _locks
 from . import _originals
@@ -23,6 +24,7 @@ from . import _third_party
 
 __all__ = [
     "PatchWarning",
+    "add_blocking",
     "get_original",
     "is_patched",
     "patch_all",
@@ -45,6 +47,7 @@ class PatchWarning(RuntimeWarning):
 
 
 get_original = _originals.get_original
+add_blocking = _blocking.add_blocking
 
 _patched = set()
 
@@ -651,12 +654,20 @@ def patch_all(
     os=True,
     signal=True,
     sqlite3=True,
+    *,
+    blocking=None,
 ):
     """Make the standard library cooperative, all of it or what the arguments say.
+
+    blocking="auto": besides, well-known functions that block or compute for long (gosched._blocking.KNOWN;
+    :func:`add_blocking` adds others) run in other threads, and a watchdog says once of each other call that holds the
+    goroutines up for more than 20 ms what to do about it.
 
     Call it first thing in a program, before other modules are imported. It may be called more
     than once. Warns (:class:`PatchWarning`) of modules for which it comes too late.
     """
+    if blocking not in (None, "auto"):
+        raise ValueError("blocking must be None or 'auto', not %r" % (blocking,))
     wanted = dict(
         socket=socket,
         dns=dns,
@@ -675,3 +686,13 @@ def patch_all(
         if wanted[name]:
             patch._into(record)
     record.finish()
+    if blocking is not None:
+        _blocking.add_known()
+        _watch()
+
+
+def _watch():
+    from . import _watchdog
+
+    if _watchdog.automatic is None:
+        _watchdog.automatic = _watchdog.watchdog(0.02, _watchdog.Advice())

@@ -1,4 +1,4 @@
-from typing import Any
+from typing import Any, Literal
 
 class PatchWarning(RuntimeWarning): ...
 
@@ -15,5 +15,8 @@ def patch_all(
     os: bool = True,
     signal: bool = True,
     sqlite3: bool = True,
+    *,
+    blocking: Literal["auto"] | None = None,
 ) -> None: ...
+def add_blocking(module: str, *names: str) -> None: ...
 def get_original(module: str, name: str) -> Any: ...
