@@ -31,7 +31,7 @@ LUA_PC   := $(firstword $(foreach p,lua5.4 lua-5.4 lua54,$(shell pkg-config --ex
 LIBS     := -lhwloc -lgcc_s -lpthread -lm -ldl
 STAMP    := target/setup
 
-.PHONY: all build library trace-tool preload examples run test test-all test-checked test-tsan test-python test-python-ft test-python-stdlib run-python bench-python test-cpp test-servers bench-servers bench-clients test-preload bench-preload test-mpi test-observe test-embed test-trace lua test-lua run-lua bench-lua models miri audit lab bench counts soak lint docs pictures header check-header install install-lua uninstall setup clean help
+.PHONY: all build library trace-tool preload examples run test test-all test-checked test-tsan test-python wheels test-python-ft test-python-stdlib run-python bench-python test-cpp test-servers bench-servers bench-clients test-preload bench-preload test-mpi test-observe test-embed test-trace lua test-lua run-lua bench-lua models miri audit lab bench counts soak lint docs pictures header check-header install install-lua uninstall setup clean help
 .DELETE_ON_ERROR:
 
 all: build
@@ -143,6 +143,9 @@ test-checked: $(STAMP)/test ## run the programs of tests/programs with a library
 
 test-python: $(STAMP)/python ## test bindings/python with each Python found (ARGS: see tools/pythons --help)
 	@tools/pythons test $(ARGS)
+
+wheels: $(STAMP)/python ## build a wheel for each Python found, for glibc 2.28 and later, into target/python/wheels
+	@tools/pythons wheel $(ARGS)
 
 test-python-ft: $(STAMP)/python ## test bindings/python with a free-threaded Python 3.13t, built if need be (ARGS: pytest's)
 	@[ -n "$(PYTHON_FT)" ] || tools/python-ft release

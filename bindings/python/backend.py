@@ -2,16 +2,19 @@
 
 - A wheel says on which Linux it runs (manylinux), where maturin says only that it is for one: what it carries needs
   nothing but libc, of the version that its symbols name.
-- An archive of the sources has those of libgosched, which are beside this directory, in libgosched/.
+- An archive of the sources has those of libgosched, which are beside this directory, in libgosched/, and those of all
+  crates in vendor/: no network is needed to build from it, apart from maturin itself.
 
 python backend.py WHEEL... names wheels anew that maturin has built; python backend.py --sdist DIRECTORY makes an
 archive there.
 """
 
 import io
+import json
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -35,6 +38,9 @@ LIBRARY = ["src", "lib", "include", "tools/header", "tools/gosched-trace", "Carg
 LIBRARY += ["README.md", "LICENSE-MIT", "LICENSE-APACHE"]
 # Cargo.toml names it, and cargo refuses a manifest whose files are missing.
 LIBRARY += ["tests/programs.rs"]
+
+# For which the crates of the archive are kept: those for other systems are empty.
+TARGETS = ["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu", "x86_64-unknown-linux-musl", "aarch64-unknown-linux-musl"]
 
 # What each Linux with glibc has (PEP 600), and what the wheel carries.
 EVERYWHERE = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1", "libutil.so.1", "libgcc_s.so.1"}
@@ -98,6 +104,38 @@ def _library():
     )
 
 
+def _cargo(*arguments):
+    command = [os.environ.get("CARGO", "cargo"), *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=HERE)
+    if done.returncode:
+        raise SystemExit(f"backend: {' '.join(command)} failed:\n{done.stderr}")
+    return done.stdout
+
+
+def _vendor(root, to):
+    """Copies the crates from which everything is built into a directory, and gives cargo's configuration for it."""
+    configuration = _cargo("vendor", "--locked", "--sync", root / "Cargo.toml", to)
+    used = set()
+    for manifest in (HERE / "Cargo.toml", root / "Cargo.toml"):
+        for target in TARGETS:
+            said = _cargo("metadata", "--locked", "--format-version=1", "--filter-platform", target, "--manifest-path", manifest)
+            used |= {(package["name"], package["version"]) for package in json.loads(said)["packages"]}
+    for crate in to.iterdir():
+        manifest = (crate / "Cargo.toml").read_text()
+        package = manifest[manifest.index("[package]") :]
+        name, version = (re.search(rf'^{key} = "(.*)"$', package, re.MULTILINE)[1] for key in ("name", "version"))
+        if (name, version) in used:
+            continue
+        # cargo looks for it, and never builds it.
+        checksum = json.loads((crate / ".cargo-checksum.json").read_text())["package"]
+        shutil.rmtree(crate)
+        (crate / "src").mkdir(parents=True)
+        (crate / "src" / "lib.rs").touch()
+        (crate / "Cargo.toml").write_text(manifest)
+        (crate / ".cargo-checksum.json").write_text(json.dumps({"files": {}, "package": checksum}))
+    return configuration.replace(str(to), "vendor")
+
+
 def build_sdist(sdist_directory, config_settings=None):
     root = _library()
     name = maturin.build_sdist(sdist_directory, config_settings)
@@ -109,13 +147,21 @@ def build_sdist(sdist_directory, config_settings=None):
             if not member.name.startswith(f"{top}/libgosched/"):
                 new.addfile(member, old.extractfile(member) if member.isfile() else None)
 
-        def kept(member):
+        def nobodys(member):
             member.uid = member.gid = 0
             member.uname = member.gname = ""
-            return None if "/target" in member.name else member
+            return member
+
+        def kept(member):
+            return None if "target" in member.name.split("/") else nobodys(member)
 
         for part in LIBRARY:
             new.add(root / part, f"{top}/libgosched/{part}", filter=kept)
+        with tempfile.TemporaryDirectory() as directory:
+            crates, config = Path(directory) / "vendor", Path(directory) / "config.toml"
+            config.write_text(_vendor(root, crates))
+            new.add(crates, f"{top}/vendor", filter=nobodys)
+            new.add(config, f"{top}/.cargo/config.toml", filter=nobodys)
     path.write_bytes(made.getvalue())
     return name
 
