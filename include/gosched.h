@@ -1230,8 +1230,8 @@ int gs_sleep(gs_duration ns);
 int gs_sleep_until(gs_deadline deadline);
 
 /**
- * Returns the number of goroutines, including those that have not run yet and those of gs_run.
- * Go's NumGoroutine.
+ * Returns the number of goroutines, including those that have not run yet and those of gs_run; in a
+ * bubble (gs_test_run) the number of its own. Go's NumGoroutine.
  * Goroutines and plain threads; may switch; not async-signal-safe.
  */
 size_t gs_num_goroutines(void);

@@ -6,7 +6,7 @@ use crate::arch::with_return_address;
 use crate::os::thread;
 use crate::sched::ext::gang::state::Gang;
 use crate::sched::lifecycle::spawn::{self, Options};
-use crate::sched::lifecycle::{cancel, goroutine, keys};
+use crate::sched::lifecycle::{bubble, cancel, goroutine, keys};
 use crate::sched::run::group::{self, Group, LARGEST};
 use crate::sched::run::yielding::{self, Found};
 use crate::sched::take::boundary::Entered;
@@ -493,12 +493,15 @@ pub extern "C" fn gs_sleep_until(deadline: gs_deadline) -> c_int {
     crate::time::sleep_until(deadline)
 }
 
-/// Returns the number of goroutines, including those that have not run yet and those of gs_run.
-/// Go's NumGoroutine.
+/// Returns the number of goroutines, including those that have not run yet and those of gs_run; in a
+/// bubble (gs_test_run) the number of its own. Go's NumGoroutine.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_num_goroutines() -> usize {
     let _entered = Entered::new();
-    Visit::begin().map_or(0, |rt| rt.goroutines())
+    match bubble::goroutines() {
+        Some(n) => n,
+        None => Visit::begin().map_or(0, |rt| rt.goroutines()),
+    }
 }
 
 /// A key of goroutine-local values; never 0.

@@ -243,6 +243,13 @@ pub fn seed() -> u64 {
     m::current().and_then(|m| m.bubble().map(|b| b.seed)).unwrap_or(0)
 }
 
+/// The number of goroutines of the bubble that the caller is in; `None`: the caller is in none.
+pub fn goroutines() -> Option<usize> {
+    let p = m::current()?.bubble()?.p;
+    let [created, ended] = [&p.created, &p.ended].map(|count| count.load(Ordering::Relaxed));
+    Some(created.wrapping_sub(ended) as usize)
+}
+
 /// Ends the bubble that the calling goroutine is in, as failed, and never returns then.
 pub fn fail(why: String) {
     let Some(m) = m::current() else { return };
