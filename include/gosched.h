@@ -255,7 +255,7 @@ struct sockaddr;
 /**
  * Probabilistic concurrency testing: goroutines have random priorities, which change at depth - 1
  * random steps. Finds a bug that needs depth things to happen in a certain order with a known
- * chance, however long the run is.
+ * chance, however long the run is. A goroutine that calls gs_yield comes last from then on.
  */
 #define GS_TEST_PCT (UINT32_C(1))
 

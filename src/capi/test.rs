@@ -14,7 +14,7 @@ use core::ptr;
 pub const GS_TEST_RANDOM: u32 = 0;
 /// Probabilistic concurrency testing: goroutines have random priorities, which change at depth - 1
 /// random steps. Finds a bug that needs depth things to happen in a certain order with a known
-/// chance, however long the run is.
+/// chance, however long the run is. A goroutine that calls gs_yield comes last from then on.
 pub const GS_TEST_PCT: u32 = 1;
 /// The next goroutine goes on, at each step.
 pub const GS_TEST_ROUND_ROBIN: u32 = 2;

@@ -240,8 +240,12 @@ impl Draws {
         }
     }
 
-    /// Goroutine `by` lets others go first: it comes last from now on.
+    /// Goroutine `by` lets others go first: with [`Schedule::Pct`] it comes last from now on. Without
+    /// this a goroutine that yields until something happens could keep all others from running.
     pub fn yields(&mut self, by: u32) {
+        if !matches!(self.schedule, Schedule::Pct(_)) {
+            return;
+        }
         self.priority(by);
         self.lowest -= 1;
         self.priorities[by as usize] = self.lowest;

@@ -37,11 +37,15 @@ pub fn next_task(m: MRef) -> Option<Task> {
     let chosen = course.next.take();
     let stepped = chosen.is_some();
     if let Some(g) = course.last_g.take() {
-        course.log(course.last.get().into(), why_left(g));
-        if let Some(bubble) = &course.bubble
-            && let Some(watch) = &bubble.watch
-        {
-            (watch.look)(course, bubble, watch, g);
+        let why = why_left(g);
+        course.log(course.last.get().into(), why);
+        if why == Happened::GivesWay && !stepped {
+            course.draws.borrow_mut().yields(course.last.get());
+        }
+        if let Some(bubble) = &course.bubble {
+            if let Some(watch) = &bubble.watch {
+                (watch.look)(course, bubble, watch, g);
+            }
         }
     }
     let task = m.stash.take().or(chosen).or_else(|| match &course.bubble {
