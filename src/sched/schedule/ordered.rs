@@ -43,6 +43,8 @@ pub fn next_task(m: MRef) -> Option<Task> {
             course.draws.borrow_mut().yields(course.last.get());
         }
         if let Some(bubble) = &course.bubble {
+            // A goroutine that parks takes this time from the real clock.
+            g.since.set(bubble.clock.get());
             if let Some(watch) = &bubble.watch {
                 (watch.look)(course, bubble, watch, g);
             }
