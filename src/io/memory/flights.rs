@@ -118,6 +118,10 @@ impl Inner {
                     self.send_in_order(from, self.now, What::Reset { to: from });
                 }
                 self.with_stream(to, |socket| {
+                    // What comes behind a reset would follow a gap.
+                    if socket.is_reset {
+                        return 0;
+                    }
                     socket.inbox.extend(bytes);
                     IN
                 });
@@ -143,8 +147,10 @@ impl Inner {
         if let Some(socket) = self.sockets.get_mut(id)
             && !socket.is_silent
         {
-            let events = f(socket);
-            self.event(id, events);
+            match f(socket) {
+                0 => {}
+                events => self.event(id, events),
+            }
         }
     }
 
