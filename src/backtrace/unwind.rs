@@ -322,7 +322,7 @@ impl Memory {
     fn new() -> Option<Box<Memory>> {
         let stack = mem::reserve(STACK, PAGE)?;
         arch::valgrind_register(stack, stack + STACK);
-        heap::boxed(Memory { cache: CacheNative::new_in(), stack })
+        heap::boxed_to_keep(Memory { cache: CacheNative::new_in(), stack })
     }
 }
 
@@ -377,7 +377,7 @@ pub fn refresh_modules() {
             // Making the memory takes 100 KiB of stack.
             let made = stack::on_large(|| {
                 make_memory();
-                heap::boxed(Table::new())
+                heap::boxed_to_keep(Table::new())
             });
             let Some(Some(table)) = made else { return };
             let new = Box::into_raw(table);

@@ -247,13 +247,22 @@ unsafe impl GlobalAlloc for Heap {
 /// Says whether there is to be no memory for the caller: see [`refuse`]. Null: there is.
 static REFUSES: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
 
-/// From now on [`alloc`] fails whenever this function says so; `None`: no longer. For tests.
+/// From now on [`alloc`] fails whenever this function says so; `None`: no longer. For tests. What the
+/// process keeps doesn't ask ([`reserve`], [`boxed_to_keep`]): whether it needs memory depends on what
+/// the process did before.
 pub fn refuse(when: Option<fn() -> bool>) {
     REFUSES.store(when.map_or(ptr::null_mut(), |f| f as *mut ()), Ordering::Relaxed);
 }
 
+/// Whether there is to be no memory for the caller.
+#[inline]
+pub fn is_refused() -> bool {
+    let by = REFUSES.load(Ordering::Relaxed);
+    !by.is_null() && ask(by)
+}
+
 #[cold]
-fn is_refused(by: *mut ()) -> bool {
+fn ask(by: *mut ()) -> bool {
     // SAFETY: only `refuse` stores, and such a function.
     unsafe { core::mem::transmute::<*mut (), fn() -> bool>(by)() }
 }
@@ -264,10 +273,12 @@ fn is_refused(by: *mut ()) -> bool {
 /// # Safety
 /// The size is not 0.
 pub unsafe fn alloc(layout: Layout) -> Option<NonNull<u8>> {
-    let refuses = REFUSES.load(Ordering::Relaxed);
-    if !refuses.is_null() && is_refused(refuses) {
-        return None;
-    }
+    // SAFETY: as the caller says.
+    if is_refused() { None } else { unsafe { alloc_unasked(layout) } }
+}
+
+/// [`alloc`] that fails only if the system gives no memory.
+unsafe fn alloc_unasked(layout: Layout) -> Option<NonNull<u8>> {
     // SAFETY: as the caller says. Either way it is a block of the global allocator.
     NonNull::new(unsafe {
         if IS_OURS { HEAP.system_alloc(layout) } else { std::alloc::alloc(layout) }
@@ -276,21 +287,29 @@ pub unsafe fn alloc(layout: Layout) -> Option<NonNull<u8>> {
 
 /// A box, if there is memory; `T` has a size.
 pub fn boxed<T>(value: T) -> Option<Box<T>> {
+    if is_refused() { None } else { boxed_to_keep(value) }
+}
+
+/// [`boxed`] for what is made once, or used again: fails only if the system gives no memory.
+pub fn boxed_to_keep<T>(value: T) -> Option<Box<T>> {
     const { assert!(size_of::<T>() != 0) };
     // SAFETY: a block of the global allocator with the layout of a `T`, written before it
     // is a box.
     unsafe {
-        let at = alloc(Layout::new::<T>())?.cast::<T>();
+        let at = alloc_unasked(Layout::new::<T>())?.cast::<T>();
         at.write(value);
         Some(Box::from_raw(at.as_ptr()))
     }
 }
 
-/// [`boxed`] for a value that the caller writes in place, because it is too large for a stack.
+/// [`boxed_to_keep`] for a value that the caller writes in place, because it is too large for a stack.
 pub fn boxed_uninit<T>() -> Option<Box<MaybeUninit<T>>> {
     const { assert!(size_of::<T>() != 0) };
     // SAFETY: a block of the global allocator with the layout of a `T`, which may hold anything.
-    unsafe { Some(Box::from_raw(alloc(Layout::new::<T>())?.cast::<MaybeUninit<T>>().as_ptr())) }
+    unsafe {
+        let at = alloc_unasked(Layout::new::<T>())?.cast::<MaybeUninit<T>>();
+        Some(Box::from_raw(at.as_ptr()))
+    }
 }
 
 /// Makes room in a list for `more` elements. False: there is no memory, and the
@@ -310,7 +329,7 @@ fn grow<T>(list: &mut Vec<T>, more: usize) -> bool {
     // SAFETY: a block of the global allocator with room for that many; the elements move
     // there, and the old block is freed without them.
     unsafe {
-        let Some(at) = alloc(layout) else { return false };
+        let Some(at) = alloc_unasked(layout) else { return false };
         let (at, len) = (at.cast::<T>().as_ptr(), list.len());
         at.copy_from_nonoverlapping(list.as_ptr(), len);
         list.set_len(0);

@@ -148,7 +148,7 @@ impl Thread {
         if !OWN.with(Own::begin) {
             return Err(-libc::ENOMEM);
         }
-        let Some(start) = heap::boxed(Start { f, arg }) else {
+        let Some(start) = heap::boxed_to_keep(Start { f, arg }) else {
             OWN.with(|own| own.starting -= 1);
             return Err(-libc::ENOMEM);
         };

@@ -85,7 +85,7 @@ pub fn stream_for(thread: u64) -> Option<&'static Stream> {
         {
             return None;
         }
-        let stream: &'static Stream = Box::leak(heap::boxed(Stream::new())?);
+        let stream: &'static Stream = Box::leak(heap::boxed_to_keep(Stream::new())?);
         streams.all.push(stream);
         // No other thread knows the stream, and the lock of the list keeps cuts away.
         Stream::lock_all(core::iter::once(stream));

@@ -119,12 +119,12 @@ impl Shapes {
             let known = unsafe { &mut *self.0.get() };
             if known.is_none() {
                 let none = Known { shapes: [const { [const { None }; WAYS] }; SETS], next: 0 };
-                *known = heap::boxed(none);
+                *known = heap::boxed_to_keep(none);
             }
             let Some(known) = known else { return id };
             let depth = top - from.sp;
             let shape = Shape { depth, pc: from.pc, frames: frames.into_boxed_slice(), id };
-            known.shapes[set_of(&from, top)][known.next % WAYS] = heap::boxed(shape);
+            known.shapes[set_of(&from, top)][known.next % WAYS] = heap::boxed_to_keep(shape);
             known.next = known.next.wrapping_add(1);
         }
         id

@@ -129,7 +129,7 @@ pub fn add(foreign: &[ForeignFrame], pcs: &[usize]) -> u32 {
             pcs: pcs.into(),
             used: [const { AtomicU32::new(0) }; 2],
         };
-        let Some(entry) = heap::boxed(entry) else { return 0 };
+        let Some(entry) = heap::boxed_to_keep(entry) else { return 0 };
         ids.count += 1;
         // Release: pairs with the Acquire in `entry`.
         ENTRIES[ids.count as usize - 1].store(Box::into_raw(entry), Ordering::Release);

@@ -210,6 +210,10 @@ pub fn spawn_in_bubble(
         referenced: options.referenced,
         ..Options::DEFAULT
     };
+    // Descriptors and stacks come from pools, which may have some or not.
+    if heap::is_refused() {
+        return Err(-libc::ENOMEM);
+    }
     let g = create(rt, f, arg, pc, &options, 0)?;
     g.id.store(bubble.take_id(), Ordering::Relaxed);
     g.bound_m.set(m.as_ptr());

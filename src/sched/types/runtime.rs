@@ -611,7 +611,8 @@ impl Runtime {
                 && heap::reserve(free, count - free.len())
                 && heap::reserve(left, count - left.len())
                 && self.nodes.iter().all(|n| n.reserve_idle_ms(count));
-            let m = if has_room { heap::boxed(M::new(all.len() as u32, node)) } else { None };
+            let m =
+                if has_room { heap::boxed_to_keep(M::new(all.len() as u32, node)) } else { None };
             all.push(m?);
             let m: *const M = &raw const **all.last()?;
             // SAFETY: a box's content stays where it is.

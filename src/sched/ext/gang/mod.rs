@@ -53,13 +53,16 @@ pub unsafe fn unlock_free() {
 
 /// Makes a gang without members, with one reference. `None` if there is no memory.
 pub fn create() -> Option<&'static Gang> {
+    if heap::is_refused() {
+        return None;
+    }
     let used = FREE.with(|first| {
         let gang = (*first)?;
         *first = gang.next();
         Some(gang)
     });
     let gang = used.or_else(|| {
-        let new = heap::boxed(Gang::new());
+        let new = heap::boxed_to_keep(Gang::new());
         new.map(|gang| &*Box::leak(gang))
     })?;
     gang.refs.store(1, Ordering::Relaxed);

@@ -271,7 +271,8 @@ impl Timers {
         if self.is_mostly_dead(heap) {
             self.sweep(heap);
         }
-        if !heap::reserve(heap, wanted) {
+        // In a bubble the heap begins empty, so that it grows at the same places in each run.
+        if heap::is_refused() || !heap::reserve(heap, wanted) {
             self.sweep(heap);
             if heap.capacity() - heap.len() < wanted {
                 return Err(NoMemory);

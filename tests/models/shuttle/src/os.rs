@@ -494,6 +494,10 @@ pub mod heap {
         Some(Box::new(value))
     }
 
+    pub fn boxed_to_keep<T>(value: T) -> Option<Box<T>> {
+        boxed(value)
+    }
+
     pub fn reserve<T>(list: &mut Vec<T>, more: usize) -> bool {
         list.reserve(more);
         true
@@ -508,6 +512,10 @@ pub mod heap {
     }
 
     pub fn refuse(_lacks: Option<fn() -> bool>) {}
+
+    pub fn is_refused() -> bool {
+        false
+    }
 
     pub fn lock() {}
     pub fn unlock() {}
