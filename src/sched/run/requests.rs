@@ -53,32 +53,38 @@ impl World {
     }
 }
 
-/// Whether the `attention` of some P may be set: one word that a thread reads before it finds its
-/// P. M's that answer, and sysmon, clear the word.
+/// [`ASKED`]: the `attention` of some P may be set. And [`ORDERED`] for each ordered run, in which
+/// every call of the library is a step. One word that a thread reads before it finds its P.
 static WANTED: OnItsOwnLine = OnItsOwnLine(AtomicU32::new(0));
 
 #[repr(align(128))]
 struct OnItsOwnLine(AtomicU32);
 
-/// The number of ordered runs: meanwhile each call of the library is a step, and `WANTED` stays set.
-static ORDERED: AtomicU32 = AtomicU32::new(0);
+/// A bit of `WANTED` and of `gs_preempt_word`. M's that answer, and sysmon, clear it.
+const ASKED: u32 = 1;
+/// What an ordered run adds to both words while it lasts: so no other thread makes them 0 meanwhile,
+/// not even for a moment, in which a call of the run would be no step.
+const ORDERED: u32 = 2;
 
 /// An ordered run begins.
 pub fn ordered_run_begins() {
-    // SeqCst: pairs with `forget_answered`.
-    ORDERED.fetch_add(1, Ordering::SeqCst);
-    WANTED.0.store(1, Ordering::SeqCst);
-    show_wanted(true);
+    for word in [&WANTED.0, preempt_word()] {
+        word.fetch_add(ORDERED, Ordering::Relaxed);
+    }
 }
 
-/// An ordered run ends. sysmon, or the next M that answers, clears `WANTED`.
+/// An ordered run ends.
 pub fn ordered_run_ends() {
-    ORDERED.fetch_sub(1, Ordering::SeqCst);
+    for word in [&WANTED.0, preempt_word()] {
+        word.fetch_sub(ORDERED, Ordering::Relaxed);
+    }
 }
 
 /// In the child of a fork, where there is none.
 pub fn forget_ordered_runs() {
-    ORDERED.store(0, Ordering::SeqCst);
+    for word in [&WANTED.0, preempt_word()] {
+        word.fetch_and(ASKED, Ordering::Relaxed);
+    }
 }
 
 /// Asks the M that runs the P to act on these bits when its goroutine next enters the library, or
@@ -86,7 +92,7 @@ pub fn forget_ordered_runs() {
 pub fn ask(p: PRef, bits: u32) {
     p.attention.fetch_or(bits, Ordering::SeqCst);
     // SeqCst: pairs with `forget_answered`.
-    WANTED.0.store(1, Ordering::SeqCst);
+    WANTED.0.fetch_or(ASKED, Ordering::SeqCst);
     show_wanted(true);
 }
 
@@ -104,10 +110,13 @@ pub fn preempt_word() -> &'static AtomicU32 {
 }
 
 fn show_wanted(yes: bool) {
-    preempt_word().store(u32::from(yes), Ordering::Relaxed);
+    match yes {
+        true => preempt_word().fetch_or(ASKED, Ordering::Relaxed),
+        false => preempt_word().fetch_and(!ASKED, Ordering::Relaxed),
+    };
 }
 
-/// Whether some P may be asked for something.
+/// Whether some P may be asked for something, or there is an ordered run.
 #[inline(always)]
 pub fn any_p_is_asked() -> bool {
     // As wide as `M::hold`, so that one instruction ORs the two (`boundary::must_answer`).
@@ -122,19 +131,18 @@ pub fn ask_member_without_p() {
     show_wanted(true);
 }
 
-/// Clears `WANTED` if all P's have answered, so that no function of the library checks any more.
+/// Clears [`ASKED`] if all P's have answered, so that no function of the library checks any more.
 /// Returns true if some P has not answered yet.
 ///
-/// Any number of threads may call this. The last of them to clear `WANTED` checks all P's after
-/// that, and so sees the bits of every `ask` that set `WANTED` before.
+/// Any number of threads may call this. The last of them to clear `ASKED` checks all P's after
+/// that, and so sees the bits of every `ask` that set `ASKED` before.
 pub fn forget_answered(rt: &Runtime) -> bool {
     // SeqCst: pairs with `ask`: either this thread sees the bits of `ask`, or `ask` sets the word
     // after this.
-    WANTED.0.store(0, Ordering::SeqCst);
-    let is_asked = ORDERED.load(Ordering::SeqCst) != 0
-        || rt.ps().any(|p| p.attention.load(Ordering::SeqCst) & !GANG != 0);
+    WANTED.0.fetch_and(!ASKED, Ordering::SeqCst);
+    let is_asked = rt.ps().any(|p| p.attention.load(Ordering::SeqCst) & !GANG != 0);
     if is_asked {
-        WANTED.0.store(1, Ordering::SeqCst);
+        WANTED.0.fetch_or(ASKED, Ordering::SeqCst);
     }
     is_asked
 }

@@ -45,13 +45,14 @@ pub fn quick_look(m: MRef) -> Found {
 /// that is due, so that a loop which only yields doesn't keep them waiting.
 #[must_use]
 pub fn look(m: MRef) -> bool {
+    // First, because the queues of the node may have goroutines that aren't part of the run.
+    if m.course().is_some() && is_on_goroutine(m) {
+        return ordered::others_can_run(m);
+    }
     match quick_look(m) {
         Found::Nothing => return false,
         Found::Others => return true,
         Found::Unclear => {}
-    }
-    if m.course().is_some() && is_on_goroutine(m) {
-        return ordered::others_can_run(m);
     }
     let p = m.p();
     plan_look(p, next_tick(p));
