@@ -533,6 +533,159 @@ TEST(memory_may_be_refused_by_the_seed)
     CHECK_GE(refused, 100);
 }
 
+/* ---- What chaos in bubbles has found ---- */
+
+static void count_goroutines(void *arg)
+{
+    CHECK_EQ(gs_num_goroutines(), 1);
+    go(nothing, arg);
+    go(nothing, arg);
+    CHECK_LE(gs_num_goroutines(), 3);
+    YIELD_UNTIL(gs_num_goroutines() == 1);
+}
+
+TEST(goroutines_are_counted_by_bubble)
+{
+    gs_test_opts o = seeded(1);
+    CHECK_EQ(gs_test_explore(count_goroutines, NULL, &o, 20), 20);
+}
+
+static void sleep_a_second(void *arg)
+{
+    (void)arg;
+    CHECK_EQ(gs_sleep(SEC), 0);
+}
+
+static void look_at_a_sleeper(void *arg)
+{
+    gs_g *g = go_ref(sleep_a_second, arg);
+    gs_g_info info;
+    int64_t began = gs_now();
+    until_parked(g);
+    CHECK_EQ(gs_g_info_read(g, &info, sizeof info), 0);
+    CHECK(info.since >= began && info.since <= gs_now());
+    join(g);
+}
+
+TEST(a_wait_begins_at_the_virtual_time)
+{
+    gs_test_opts o = seeded(1);
+    CHECK_EQ(gs_test_explore(look_at_a_sleeper, NULL, &o, 20), 20);
+}
+
+static int has_come;
+
+static void come(void *arg)
+{
+    (void)arg;
+    gs_yield();
+    has_come = 1;
+}
+
+static void yield_until_it_has_come(void *arg)
+{
+    has_come = 0;
+    go(come, arg);
+    YIELD_UNTIL(has_come);
+}
+
+TEST(who_yields_comes_last_whatever_the_schedule)
+{
+    uint32_t depth;
+    for (depth = 1; depth <= 5; depth++) {
+        gs_test_opts o = seeded(1);
+        o.schedule = GS_TEST_PCT;
+        o.depth = depth;
+        o.max_steps = 1000;
+        CHECK_EQ(gs_test_explore(yield_until_it_has_come, NULL, &o, 50), 50);
+    }
+}
+
+static void send_numbers(void *arg)
+{
+    int fd = gs_tcp_connect("127.0.0.1", 99, GS_FOREVER);
+    unsigned char i;
+    (void)arg;
+    CHECK_GE(fd, 0);
+    for (i = 0; i < 50 && gs_write(fd, &i, 1, GS_FOREVER) == 1; i++)
+        ;
+    CHECK_EQ(gs_close(fd), 0);
+}
+
+static void receive_numbers(void *arg)
+{
+    int listener = gs_tcp_listen("127.0.0.1", 99, 0), fd;
+    unsigned char v, i = 0;
+    CHECK_GE(listener, 0);
+    go(send_numbers, arg);
+    fd = gs_accept(listener, NULL, NULL, GS_FOREVER);
+    CHECK_GE(fd, 0);
+    while (gs_read(fd, &v, 1, GS_FOREVER) == 1)
+        CHECK_EQ(v, i++);
+    CHECK_EQ(gs_close(fd), 0);
+    CHECK_EQ(gs_close(listener), 0);
+}
+
+TEST(nothing_comes_behind_a_reset)
+{
+    gs_test_opts o = seeded(1);
+    o.net.reset = 100;
+    CHECK_EQ(gs_test_explore(receive_numbers, NULL, &o, 200), 200);
+}
+
+static void make_a_gang(void *arg)
+{
+    gs_gang *gang = gs_gang_create();
+    (void)arg;
+    if (gang)
+        gs_gang_free(gang);
+    make_things(NULL);
+}
+
+/* The library keeps descriptors, stacks and gangs for the next who needs one. */
+TEST(what_a_former_run_left_decides_no_refusal)
+{
+    gs_test_opts o = seeded(1);
+    o.no_memory = 100;
+    o.flags |= GS_TEST_STRICT;
+    CHECK_EQ(gs_test_explore(make_a_gang, NULL, &o, 100), 100);
+}
+
+static void *keep_the_runtime_awake(void *arg)
+{
+    while (!GET(*(int *)arg)) {
+        CHECK_EQ(gs_spawn(nothing, NULL), 0);
+        nap(100 * US);
+    }
+    return NULL;
+}
+
+static void yield_often(void *arg)
+{
+    int i;
+    (void)arg;
+    for (i = 0; i < 20000; i++)
+        gs_yield();
+}
+
+static void two_yield_often(void *arg)
+{
+    go(yield_often, arg);
+    yield_often(arg);
+}
+
+/* Neither goroutines outside nor sysmon, which looks at requests to P's, change the steps of a run. */
+TEST(a_busy_runtime_beside_a_bubble_changes_nothing)
+{
+    gs_test_opts o = seeded(1);
+    int end = 0;
+    pthread_t t = start_thread(keep_the_runtime_awake, &end);
+    o.flags |= GS_TEST_STRICT;
+    CHECK_EQ(gs_test_explore(two_yield_often, NULL, &o, 10), 10);
+    SET(end, 1);
+    join_thread(t);
+}
+
 /* ---- Others ---- */
 
 static gs_chan *shared;
