@@ -117,12 +117,12 @@ static void op_close(struct actor *a)
         return;
     }
     b = calloc(1, sizeof *b);
-    b->c = gs_chan_make(sizeof(int64_t), (size_t)rnd(a, 4));
+    b->c = POINTER_AGAIN(gs_chan_make(sizeof(int64_t), (size_t)rnd(a, 4)));
     b->users = 2;
     b->n = rnd(a, 20);
     b->receiver_closes = one_in(a, 2);
     MUST(b->c != NULL);
-    MUST_BE(gs_spawn(brief_receiver, b), 0);
+    MUST_BE(AGAIN(gs_spawn(brief_receiver, b)), 0);
     for (int64_t i = 1; i <= b->n; i++) {
         int r;
         atomic_fetch_add(&b->sum, i);
@@ -157,10 +157,10 @@ static void op_misuse(struct actor *a)
 
 void chan_begin(void)
 {
-    sent = received = 0;
+    sent = received = short_lives = 0;
     sent_sum = received_sum = 0;
     for (int i = 0; i < CHANS; i++)
-        MUST((chans[i] = gs_chan_make(sizeof(uint64_t), (size_t)(i % 4 ? i : 0))) != NULL);
+        MUST((chans[i] = POINTER_AGAIN(gs_chan_make(sizeof(uint64_t), (size_t)(i % 4 ? i : 0)))) != NULL);
 }
 
 void chan_end(void)

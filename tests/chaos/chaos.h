@@ -71,9 +71,11 @@ enum {
     NOT_IDLE = 32,   /* not at low priority: others wait for it without a deadline */
     NO_LOCKS = 64,   /* all may: it takes no lock that isn't this library's, such as malloc's. A GS_SPAWN_NOPREEMPT
                         goroutine that waits for one keeps its P, which the lock's preempted holder may need. */
+    REAL = 128,      /* not in a bubble: it needs threads, the kernel's files, or the time that these take */
 };
 
 extern const struct op ops_sched[], ops_sync[], ops_chan[], ops_time[], ops_calls[], ops_files[], ops_host[];
+extern const struct op ops_net[]; /* in bubbles alone */
 
 /* ---- main.c ---- */
 
@@ -81,11 +83,32 @@ extern const struct op ops_sched[], ops_sync[], ops_chan[], ops_time[], ops_call
 _Noreturn void wrong(const char *file, int line, const char *format, ...) __attribute__((format(printf, 3, 4)));
 #define WRONG(...) wrong(__FILE__, __LINE__, __VA_ARGS__)
 #define MUST(cond) ((cond) ? (void)0 : WRONG("%s", #cond))
-/* Prints the value when it isn't one of the (up to four) allowed ones. */
+/* Prints the value when it isn't one of the (up to five) allowed ones. -ENOMEM is as good as -ETIMEDOUT and
+   -ECANCELED where memory may be refused. */
 #define MUST_BE(value, ...) must_be(__FILE__, __LINE__, #value, (long)(value), (const long[]){__VA_ARGS__}, \
                                     LENGTH(((const long[]){__VA_ARGS__})))
 void must_be(const char *file, int line, const char *what, long got, const long *allowed, size_t n);
 
+/* Calls again what needs memory, as long as the seed of a bubble refuses the memory. */
+#define AGAIN(call)                                      \
+    ({                                                   \
+        long result_;                                    \
+        do                                               \
+            result_ = (long)(call);                      \
+        while (result_ == -ENOMEM && memory_is_refused); \
+        result_;                                         \
+    })
+#define POINTER_AGAIN(call)                       \
+    ({                                            \
+        void *result_;                            \
+        do                                        \
+            result_ = (call);                     \
+        while (!result_ && memory_is_refused);    \
+        result_;                                  \
+    })
+
+extern bool in_bubble;          /* chaos --bubble */
+extern bool memory_is_refused;  /* opts.no_memory isn't 0 */
 extern atomic_bool ending;      /* the round is over: no new operations */
 extern bool cooperative;        /* this round's runtime has no preemption */
 extern uint64_t seed;
@@ -97,11 +120,23 @@ void act_as(struct actor *a);   /* does operations until the actor's end, and fr
 void actor_body(void *actor);   /* the function of a goroutine */
 void one_operation(struct actor *a, int depth);
 void short_life(void *arg);     /* a goroutine with a few operations of its own; arg: a number */
-int64_t clock_now(void);
+int64_t clock_now(void);        /* in a bubble the virtual time */
+void forget_actors(void);
+void say_who_is_left(void);
+void choose_operations(void);
+
+/* ---- bubble.c ---- */
+
+void until_it_waits(const gs_g *g); /* or has ended */
+
+int run_in_bubbles(uint64_t first, uint64_t runs);
+extern gs_test_net net_faults; /* of this run */
 
 /* The round's beginning and end, in each file. `end` runs as a goroutine when no actor is left. */
 void sched_begin(void), sync_begin(void), chan_begin(void), time_begin(void), calls_begin(void), files_begin(void);
 void sched_end(void), sync_end(void), chan_end(void), time_end(void), calls_end(void), files_end(void);
+void net_begin(void), net_end(void); /* in bubbles alone */
+int sync_check(void *unused);        /* after each step of a bubble: 0: locks have one holder */
 void host_start(void), host_stop(void); /* around all rounds */
 void take_signals(void);                /* on a new thread of the host */
 void leave_signals_to_others(void);     /* on a thread that serves the test */
@@ -133,8 +168,10 @@ static inline int64_t soon(struct actor *a, int us)
 
 /* ---- Work without a call of the library ---- */
 
-void block_for(int64_t ns);   /* main.c; a signal cuts it short */
+/* main.c; a signal cuts it short. In a bubble both are a step in which nothing happens. */
+void block_for(int64_t ns);
 void compute_for(int64_t ns);
+void before_it_waits_again(struct actor *a); /* a cancelled actor, which has to wait for something that comes soon */
 
 /* throw.cpp: 0, or what was wrong. */
 int throw_and_catch(unsigned random);

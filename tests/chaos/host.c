@@ -244,10 +244,10 @@ void host_stop(void)
 }
 
 const struct op ops_host[] = {
-    {"fork", op_fork, 1, 0},
-    {"thread", op_thread, 1, SHALLOW},
-    {"signal", op_signal, 2, NO_LOCKS},
-    {"dlopen", op_dlopen, 1, 0},
+    {"fork", op_fork, 1, REAL},
+    {"thread", op_thread, 1, SHALLOW | REAL},
+    {"signal", op_signal, 2, NO_LOCKS | REAL},
+    {"dlopen", op_dlopen, 1, REAL},
     {"throw", op_throw, 3, 0},
     {NULL, NULL, 0, 0},
 };

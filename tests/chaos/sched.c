@@ -93,7 +93,8 @@ static void op_spawn_with(struct actor *a)
             return;
         child->steps = 1 + rnd(a, 6);
         random_options(a, &o, child);
-        MUST_BE(gs_spawn_with(actor_body, child, &o, one_in(a, 2) ? &g : NULL), 0);
+        bool keeps = one_in(a, 2);
+        MUST_BE(AGAIN(gs_spawn_with(actor_body, child, &o, keeps ? &g : NULL)), 0);
         if (!g)
             continue;
         play_with(a, g);
@@ -114,7 +115,8 @@ static void op_reference(struct actor *a)
 
 static void op_spawn(struct actor *a)
 {
-    MUST_BE(gs_spawn(short_life, (void *)(uintptr_t)rnd32(a)), 0);
+    void *random = (void *)(uintptr_t)rnd32(a);
+    MUST_BE(AGAIN(gs_spawn(short_life, random)), 0);
 }
 
 /* A child that the caller waits for: what it did is visible then. */
@@ -151,14 +153,14 @@ static void op_workers(struct actor *a)
     MUST_BE(gs_workers_free(NULL), 0);
     if (!one_in(a, 4))
         return;
-    MUST((w = gs_workers_create(1 + rnd(a, 3), 0)) != NULL);
+    MUST((w = POINTER_AGAIN(gs_workers_create(1 + rnd(a, 3), 0))) != NULL);
     o.flags = GS_SPAWN_PINNED;
     o.workers = w;
     for (int i = 0; i < count; i++)
-        MUST_BE(gs_spawn_with(stay_on_thread, &n, &o, &g[i]), 0);
+        MUST_BE(AGAIN(gs_spawn_with(stay_on_thread, &n, &o, &g[i])), 0);
     for (int i = 0; i < count; i++) {
         while (gs_join(g[i], GS_FOREVER) == -ECANCELED)
-            gs_yield();
+            before_it_waits_again(a);
         gs_release(g[i]);
     }
     MUST(atomic_load(&n) == count);
@@ -170,10 +172,10 @@ static void op_join(struct actor *a)
     volatile int n = 0;
     gs_g *g;
     int r;
-    MUST_BE(gs_spawn_with(add_to_three, (void *)(uintptr_t)&n, NULL, &g), 0);
+    MUST_BE(AGAIN(gs_spawn_with(add_to_three, (void *)(uintptr_t)&n, NULL, &g)), 0);
     /* A cancelled caller may not wait, and may not leave its variable behind. */
     while ((r = gs_join(g, GS_FOREVER)) == -ECANCELED)
-        a->go ? gs_yield() : block_for(100 * US);
+        before_it_waits_again(a);
     MUST_BE(r, 0);
     MUST_BE(n, 3);
     gs_release(g);
@@ -234,7 +236,7 @@ static __attribute__((noinline)) void leave_from_below(int frames)
 static void exits_early(void *arg)
 {
     uint64_t random = (uintptr_t)arg;
-    MUST_BE(gs_setspecific(mark_key, &exits), 0);
+    MUST_BE(AGAIN(gs_setspecific(mark_key, &exits)), 0);
     if (random % 3 == 0)
         gs_yield();
     if (random % 5 == 0 && enabled("locked_end"))
@@ -246,7 +248,8 @@ static void exits_early(void *arg)
 static void op_exit(struct actor *a)
 {
     atomic_fetch_add(&exits, 1);
-    MUST_BE(gs_spawn(exits_early, (void *)(uintptr_t)rnd32(a)), 0);
+    void *random = (void *)(uintptr_t)rnd32(a);
+    MUST_BE(AGAIN(gs_spawn(exits_early, random)), 0);
 }
 
 /* ---- Keys ---- */
@@ -256,9 +259,9 @@ static void op_keys(struct actor *a)
     gs_key k[3];
     int n = 1 + rnd(a, 3);
     for (int i = 0; i < n; i++) {
-        MUST_BE(gs_key_create(&k[i], NULL), 0);
+        MUST_BE(AGAIN(gs_key_create(&k[i], NULL)), 0);
         MUST(gs_getspecific(k[i]) == NULL);
-        MUST_BE(gs_setspecific(k[i], &k[i]), 0);
+        MUST_BE(AGAIN(gs_setspecific(k[i], &k[i])), 0);
     }
     gs_yield();
     for (int i = 0; i < n; i++) {
@@ -295,7 +298,7 @@ static void op_gomaxprocs(struct actor *a)
 {
     int n = gs_gomaxprocs(0);
     MUST(n >= 1 && n <= GS_MAX_PROCS);
-    if (one_in(a, 40))
+    if (one_in(a, 40) && !in_bubble)
         n = gs_gomaxprocs(one_in(a, 3) ? first_procs : 1 + rnd(a, 9));
     MUST(n >= 1 && n <= GS_MAX_PROCS);
 }
@@ -412,13 +415,15 @@ static void op_gang(struct actor *a)
     struct pair *p;
     if (!one_in(a, 8) || atomic_load(&gangs) >= GANGS)
         return;
-    MUST((gang = gs_gang_create()) != NULL);
+    MUST((gang = POINTER_AGAIN(gs_gang_create())) != NULL);
     p = malloc(sizeof *p);
-    *p = (struct pair){gs_chan_make(sizeof(int), 0), gs_chan_make(sizeof(int), 0), 2, rnd(a, TURNS_OF_A_GANG)};
+    *p = (struct pair){NULL, NULL, 2, rnd(a, in_bubble ? TURNS_OF_A_GANG / 20 : TURNS_OF_A_GANG)};
+    p->there = POINTER_AGAIN(gs_chan_make(sizeof(int), 0));
+    p->back = POINTER_AGAIN(gs_chan_make(sizeof(int), 0));
     MUST(p->there && p->back);
     atomic_fetch_add(&gangs, 1);
-    MUST_BE(gs_gang_spawn(gang, serves, p, NULL, NULL), 0);
-    MUST_BE(gs_gang_spawn(gang, returns, p, NULL, NULL), 0);
+    MUST_BE(AGAIN(gs_gang_spawn(gang, serves, p, NULL, NULL)), 0);
+    MUST_BE(AGAIN(gs_gang_spawn(gang, returns, p, NULL, NULL)), 0);
     gs_gang_free(gang);
 }
 
@@ -471,9 +476,14 @@ static void op_ready(struct actor *a)
 
 void sched_begin(void)
 {
+    if (in_bubble) {
+        memset(refs, 0, sizeof refs);
+        memset(parked, 0, sizeof parked);
+        locked_at_once = gangs = 0;
+    }
     first_procs = gs_gomaxprocs(0);
     exits = exited = readied = refused = woken = 0;
-    MUST_BE(gs_key_create(&mark_key, count_exit), 0);
+    MUST_BE(AGAIN(gs_key_create(&mark_key, count_exit)), 0);
 }
 
 void sched_end(void)
@@ -491,6 +501,8 @@ void sched_end(void)
     if (woken != readied + refused)
         WRONG("%ld gs_park were woken, but there were %ld gs_ready and %ld refusals", woken, readied, refused);
     MUST_BE(gs_key_delete(mark_key), 0);
+    if (in_bubble)
+        return;
     gs_gomaxprocs(first_procs);
     gs_set_max_threads(10000);
 }
@@ -509,11 +521,11 @@ const struct op ops_sched[] = {
     {"keys", op_keys, 2, 0},
     {"lock_thread", op_lock_thread, 2, GO_ONLY},
     {"gomaxprocs", op_gomaxprocs, 1, NO_LOCKS},
-    {"max_threads", op_max_threads, 1, 0},
+    {"max_threads", op_max_threads, 1, REAL},
     {"own_threads", op_own_threads, 1, 0},
     {"preempt", op_preempt, 2, NO_LOCKS},
     {"run", op_run, 2, SHALLOW},
-    {"shutdown", op_shutdown, 1, 0},
+    {"shutdown", op_shutdown, 1, REAL},
     {"gang", op_gang, 2, SHALLOW},
     {"park", op_park, 3, GO_ONLY | NO_LOCKS},
     {"ready", op_ready, 4, NO_LOCKS},

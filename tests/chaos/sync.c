@@ -136,10 +136,10 @@ static void op_waitgroup(struct actor *a)
     memset(&c, 0, sizeof c);
     MUST_BE(gs_waitgroup_add(&c.wg, n), 0);
     for (int i = 0; i < n; i++)
-        MUST_BE(gs_spawn(comes, &c), 0);
+        MUST_BE(AGAIN(gs_spawn(comes, &c)), 0);
     (void)gs_waitgroup_wait(&c.wg, soon(a, 100));
     while ((r = gs_waitgroup_wait(&c.wg, GS_FOREVER)) == -ECANCELED)
-        a->go ? gs_yield() : block_for(100 * US);
+        before_it_waits_again(a);
     MUST_BE(r, 0);
     MUST_BE(c.came, n);
 }
@@ -172,16 +172,40 @@ static void op_once(struct actor *a)
     memset(&f, 0, sizeof f);
     MUST_BE(gs_waitgroup_add(&f.wg, n), 0);
     for (int i = 0; i < n; i++)
-        MUST_BE(gs_spawn(tries_once, &f), 0);
+        MUST_BE(AGAIN(gs_spawn(tries_once, &f)), 0);
     MUST_BE(r = gs_once_do(&f.once, does_once, &f), 0, -ECANCELED);
     if (r == 0)
         MUST_BE(f.done, 1);
     while (gs_waitgroup_wait(&f.wg, GS_FOREVER) == -ECANCELED)
-        a->go ? gs_yield() : block_for(100 * US);
+        before_it_waits_again(a);
+}
+
+int sync_check(void *unused)
+{
+    (void)unused;
+    for (int i = 0; i < MUTEXES; i++)
+        if (inside[i] > 1)
+            return 1;
+    return writers > 1 || (writers == 1 && readers > 0) || taken > UNITS;
+}
+
+/* What a bubble that has ended early left. */
+static void forget_holders(void)
+{
+    memset(mutexes, 0, sizeof mutexes);
+    memset(inside, 0, sizeof inside);
+    memset(&rw, 0, sizeof rw);
+    readers = writers = taken = 0;
+    written[0] = written[1] = 0;
+    memset(&cond, 0, sizeof cond);
+    memset(&cond_mutex, 0, sizeof cond_mutex);
+    cond_held = false;
 }
 
 void sync_begin(void)
 {
+    if (in_bubble)
+        forget_holders();
     for (int i = 0; i < MUTEXES; i++)
         counted[i] = 0, entered[i] = 0;
     memset(&sem, 0, sizeof sem);

@@ -11,14 +11,16 @@ static void on_time(void *arg)
 
 static void op_timer(struct actor *a)
 {
-    gs_timer *t = gs_timer_start((rnd(a, 2000) - 100) * US, on_time, &fired);
+    int64_t after = (rnd(a, 2000) - 100) * US;
+    gs_timer *t = POINTER_AGAIN(gs_timer_start(after, on_time, &fired));
     int r;
     MUST(t != NULL);
     atomic_fetch_add(&due, 1);
     if (one_in(a, 2))
         gs_yield();
     for (int n = rnd(a, 3); n > 0; n--) {
-        MUST_BE(r = gs_timer_reset(t, (rnd(a, 1000) - 50) * US), 0, 1);
+        int64_t later = (rnd(a, 1000) - 50) * US;
+        MUST_BE(r = (int)AGAIN(gs_timer_reset(t, later)), 0, 1);
         if (r == 0)
             atomic_fetch_add(&due, 1);
     }
@@ -32,7 +34,7 @@ static void op_timer(struct actor *a)
         MUST_BE(gs_timer_stop_wait(t, until), 0, -EAGAIN, -ETIMEDOUT, -ECANCELED);
     }
     if (one_in(a, 4)) {
-        MUST_BE(gs_timer_reset(t, -1), 0);
+        MUST_BE(AGAIN(gs_timer_reset(t, -1)), 0);
         atomic_fetch_add(&due, 1);
         atomic_fetch_sub(&due, gs_timer_stop(t));
     }
@@ -42,7 +44,7 @@ static void op_timer(struct actor *a)
 static void op_after(struct actor *a)
 {
     int64_t start = gs_now(), ns = (rnd(a, 1000) - 20) * US, t = 0;
-    gs_chan *c = gs_after(ns);
+    gs_chan *c = POINTER_AGAIN(gs_after(ns));
     int r;
     MUST(c != NULL && gs_chan_cap(c) == 1);
     r = gs_chan_recv(c, &t, soon(a, 1500));
@@ -57,7 +59,8 @@ static void op_after(struct actor *a)
 static void op_ticker(struct actor *a)
 {
     int64_t last = 0, t = 0;
-    gs_chan *c = gs_ticker_start((1 + rnd(a, 500)) * US);
+    int64_t every = (1 + rnd(a, 500)) * US;
+    gs_chan *c = POINTER_AGAIN(gs_ticker_start(every));
     MUST(c != NULL);
     for (int n = rnd(a, 5); n > 0; n--) {
         int r = gs_chan_recv(c, &t, gs_after_us(rnd(a, 800)));
