@@ -226,7 +226,7 @@ bench-clients: $(STAMP)/clients build ## compare goroutines with threads as bloc
 counts: $(STAMP)/test build ## count the instructions of the hot paths; fail if they have changed (ARGS: see benches/counts/check --help)
 	@benches/counts/check $(ARGS)
 
-soak: build ## run chaos, stress, testers, Python and clients for SOAK_MINUTES (10); SOAK_PARTS chooses (tools/soak)
+soak: build ## run chaos, stress, testers, runs in bubbles, Python and clients for SOAK_MINUTES (10); SOAK_PARTS chooses (tools/soak)
 	@tools/soak
 
 lint: $(STAMP)/build ## check the format and run clippy

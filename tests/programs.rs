@@ -17,7 +17,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, Once, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use wait_timeout::ChildExt;
 
 /// How long one run of a program may take. Each test inside has a shorter watchdog of its own.
@@ -328,14 +328,19 @@ fn chaos_settings() -> Vec<Setting> {
     settings
 }
 
-fn chaos(setting: Setting) {
+/// The directory of the chaos program, which is built once.
+fn chaos_dir() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    let dir = BUILT.get_or_init(|| {
+    BUILT.get_or_init(|| {
         let dir = work_dir().join("chaos");
         let build = manifest_dir().join("tests/chaos/build");
         must_succeed(Command::new(build).arg(&dir).arg(library()));
         dir
-    });
+    })
+}
+
+fn chaos(setting: Setting) {
+    let dir = chaos_dir();
     let mut cmd = Command::new(dir.join("chaos"));
     cmd.arg("4").env("GOSCHED_PROCS", setting.procs).env("GOSCHED_TOPOLOGY", setting.topology);
     cmd.env("GOSCHED_DEBUG", setting.debug.unwrap_or(""));
@@ -354,13 +359,70 @@ const NOT_IN_CHAOS: &[(&str, &str)] = &[
     ("gs_init_for", "gs_init is a macro for it"),
     ("gs_run_for", "gs_run is a macro for it"),
     ("gs_add_frames", "can't be undone: trace.c calls it"),
-    ("gs_test_run", IN_BUBBLE),
-    ("gs_test_explore", IN_BUBBLE),
-    ("gs_test_fail", IN_BUBBLE),
     ("gs_test_seed", IN_BUBBLE),
 ];
 
 const IN_BUBBLE: &str = "a bubble shares nothing with others: bubble.c";
+
+/// Chaos in bubbles for some seconds or a minute, by seeds that are others each time.
+fn chaos_in_bubbles(all: bool) {
+    let dir = chaos_dir();
+    let mut cmd = Command::new(dir.join("chaos"));
+    let runs = if all { "10000" } else { "500" };
+    cmd.args(["--bubble", &some_seed(), runs]).env_remove("GOSCHED_DEBUG");
+    must_run(&mut cmd, &dir.join("bubbles.log"));
+}
+
+/// A first seed.
+fn some_seed() -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    (now.as_millis() % 1_000_000_000_000).to_string()
+}
+
+/// Runs the command, and says what it printed if it fails.
+fn must_run(cmd: &mut Command, log: &Path) {
+    let status = run_with_limit(cmd, log, CHAOS_LIMIT);
+    if !status.is_some_and(|s| s.success()) {
+        let text = fs::read(log).unwrap();
+        panic!("{cmd:?}\n{}\n{}", describe(status, CHAOS_LIMIT), String::from_utf8_lossy(&text));
+    }
+}
+
+/// Another process, with another machine and with the switches that widen races, has the same events.
+fn a_seed_gives_the_same_events_in_each_process() {
+    let dir = chaos_dir();
+    let seed = some_seed();
+    let events = |procs: &str, topology: &str, debug: &str| {
+        let log = dir.join(format!("events-{procs}"));
+        let _ = fs::remove_file(&log);
+        let mut cmd = Command::new(dir.join("chaos"));
+        cmd.args(["--bubble", &seed, "200"]).env("CHAOS_LOG", &log).env_remove("GOMAXPROCS");
+        cmd.env("GOSCHED_PROCS", procs)
+            .env("GOSCHED_TOPOLOGY", topology)
+            .env("GOSCHED_DEBUG", debug);
+        must_run(&mut cmd, &dir.join(format!("events-{procs}.log")));
+        fs::read(log).unwrap()
+    };
+    let (first, second) = (events("1", TOPOLOGIES[0], ""), events("8", TOPOLOGIES[2], WIDENED));
+    let is_other = |(a, b): (&[u8], &[u8])| a != b;
+    let lines = |all| <[u8]>::split(all, |&byte| byte == b'\n');
+    let other = lines(&first).zip(lines(&second)).find(|&pair| is_other(pair));
+    let text = |line| String::from_utf8_lossy(line).into_owned();
+    let other = other.map(|(a, b)| (text(a), text(b)));
+    assert!(first == second, "with the seeds from {seed} on: {other:?}");
+    assert!(first.len() > 100_000, "{} bytes", first.len());
+}
+
+/// Testers of `tests/programs` that play in bubbles (tester.h).
+const IN_BUBBLES: &[&str] = &["semantics", "stress", "io_random", "chan_stress"];
+
+fn tester_in_bubbles(name: &str, all: bool) {
+    let Some(program) = build(&format!("{name}.c"), &[]) else { return };
+    let mut cmd = Command::new(&program);
+    let runs = if all { "60000" } else { "2000" };
+    cmd.args(["bubbles", &some_seed(), runs]).env_remove("GOSCHED_DEBUG");
+    must_run(&mut cmd, &program.with_extension("bubbles.log"));
+}
 
 fn chaos_uses_every_function_of_the_header() {
     let mut text = String::new();
@@ -1040,6 +1102,7 @@ macro_rules! checks {
 const CHECKS: &[(&str, fn())] = checks! {
     valgrind_finds_no_leak_and_no_error
     chaos_uses_every_function_of_the_header
+    a_seed_gives_the_same_events_in_each_process
     fault_uses_every_function_of_the_header
     a_failure_of_a_tester_is_made_smaller
     every_program_has_a_test
@@ -1100,6 +1163,10 @@ fn main() {
     }
     for setting in chosen(&chaos_settings()) {
         add(format!("chaos/{}", setting.name()), Box::new(move || chaos(setting)));
+    }
+    add("bubbles/chaos".to_string(), Box::new(move || chaos_in_bubbles(all)));
+    for &name in IN_BUBBLES {
+        add(format!("bubbles/{name}"), Box::new(move || tester_in_bubbles(name, all)));
     }
     for &(name, check) in CHECKS {
         add(name.to_string(), Box::new(check));

@@ -83,6 +83,9 @@ static inline void add_test(struct test *t)
 #define GO_TEST(name) TEST_OF_KIND(name, IN_A_GOROUTINE)
 #define CHILD(name) TEST_OF_KIND(name, IN_A_CHILD)
 
+/* Not NULL in a bubble (tester.h): tells why the run has failed, and doesn't return. */
+static void (*fail_in_bubble)(const char *why);
+
 /* ---- Checks ---- */
 
 static inline void failed(const char *file, int line, const char *what, const char *values)
@@ -92,6 +95,8 @@ static inline void failed(const char *file, int line, const char *what, const ch
                      values ? ": " : "", values ? values : "", check_note[0] ? "; " : "", check_note);
     if (n > (int)sizeof text - 1)
         n = (int)sizeof text - 1;
+    if (fail_in_bubble)
+        fail_in_bubble(text);
     if (write(2, text, (size_t)n) < 0)
         _exit(2);
     _exit(1);
@@ -143,9 +148,14 @@ static inline void check_has(const char *file, int line, const char *text, const
 
 /* ---- Waiting ---- */
 
+/* In a bubble both have its virtual time. */
 static inline void nap(int64_t ns)
 {
     struct timespec t = {(time_t)(ns / SEC), (long)(ns % SEC)};
+    if (fail_in_bubble) {
+        (void)gs_sleep(ns);
+        return;
+    }
     while (nanosleep(&t, &t) != 0 && errno == EINTR)
         ;
 }
@@ -172,6 +182,8 @@ static inline void nap(int64_t ns)
 static inline int64_t clock_now(void)
 {
     struct timespec t;
+    if (fail_in_bubble)
+        return gs_now();
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (int64_t)t.tv_sec * SEC + t.tv_nsec;
 }

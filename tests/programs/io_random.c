@@ -10,7 +10,8 @@
  *   - An open descriptor stays its owner's until the owner closes it, and closing it gives 0.
  *   - No call waits for ever: the watchdog.
  *
- * As a test it runs for a moment. "io_random SECONDS SEED" runs for that long, for tools/soak.
+ * As a test it runs for a moment. "io_random SECONDS SEED" runs for that long, for tools/soak. "io_random bubbles SEED
+ * RUNS" has rounds with few records in bubbles (tester.h), with sockets of the network in memory, which is slow and loses.
  * Parts (tester.h): who runs (0 and 1: a goroutine each with rounds, 2: a goroutine that opens and closes, 3: a thread
  * with rounds, 4: a thread that opens and closes), 5: GOMAXPROCS changes, 6: readers are cancelled, 7: files are closed
  * under readers, 8: pollers.
@@ -59,7 +60,7 @@ static void start(struct actor *a, void (*fn)(struct actor *), struct pair *pair
     a->fn = fn;
     a->pair = pair;
     a->seed = random_next(seed) | 1;
-    a->is_thread = below(seed, 5) == 0;
+    a->is_thread = below(seed, 5) == 0 && !is_in_bubble();
     if (a->is_thread)
         a->thread = start_thread(act_on_thread, a);
     else
@@ -92,14 +93,37 @@ static void make_connected(int fds[2])
     CHECK_EQ(gs_close(listener), 0);
 }
 
+/* The pairs of a bubble, whose sockets have no getsockname(2). */
+static void make_unix_in_memory(int fds[2])
+{
+    CHECK_EQ(gs_unix_pair(fds), 0);
+}
+
+static uint16_t last_port;
+
+static void make_tcp_in_memory(int fds[2])
+{
+    uint16_t port = ++last_port;
+    int listener = gs_tcp_listen("127.0.0.1", port, 0);
+    CHECK_GE(listener, 0);
+    fds[0] = gs_tcp_connect("127.0.0.1", port, GS_FOREVER);
+    CHECK_GE(fds[0], 0);
+    fds[1] = gs_accept(listener, NULL, NULL, GS_FOREVER);
+    CHECK_GE(fds[1], 0);
+    CHECK_EQ(gs_close(listener), 0);
+}
+
 static const struct {
     const char *name;
     make_fn make;
     int is_socket;
 } kinds[] = {
+    {"local socket in memory", make_unix_in_memory, 1}, {"tcp in memory", make_tcp_in_memory, 1},
     {"pipe", make_pipe, 0},          {"local socket", make_pair, 1}, {"local packets", make_packets, 1},
     {"tcp of the library", make_tcp, 1}, {"tcp of the user", make_connected, 1},
 };
+
+enum { IN_MEMORY = 2 }; /* how many kinds are for bubbles; no others are */
 
 enum { MOST = 400, READERS = 4, WRITERS = 3, POLLERS = 3 };
 
@@ -215,7 +239,7 @@ static void write_records(struct actor *a)
 out:
     if (ADD(p->writers_left, -1) == 0) {
         /* it has no waiter: either way */
-        if (below(&a->seed, 2))
+        if (below(&a->seed, 2) || is_in_bubble())
             CHECK_EQ(gs_close(p->fds[1]), 0);
         else
             CHECK_EQ(close(p->fds[1]), 0);
@@ -252,9 +276,9 @@ static void one_round(uint64_t *s)
     struct pair *p = calloc(1, sizeof *p);
     int n_readers, n_pollers, i, live = 0;
     CHECK(p != NULL);
-    p->kind = below(s, LENGTH(kinds));
+    p->kind = is_in_bubble() ? below(s, IN_MEMORY) : IN_MEMORY + below(s, LENGTH(kinds) - IN_MEMORY);
     p->id = ADD(ids, 1) & 0xffff;
-    p->records = sized(1 + below(s, MOST));
+    p->records = sized(1 + below(s, is_in_bubble() ? MOST / 20 : MOST));
     p->writers = sized(1 + below(s, WRITERS));
     p->writers_left = p->writers;
     n_readers = sized(1 + below(s, READERS));
@@ -297,7 +321,7 @@ static void one_round(uint64_t *s)
     } else {
         CHECK_EQ(p->got, p->records);
         CHECK_GE(p->ended, 1 + live);
-        if (below(s, 2))
+        if (below(s, 2) || is_in_bubble())
             CHECK_EQ(gs_close(p->fds[0]), 0);
         else
             CHECK_EQ(close(p->fds[0]), 0);
@@ -407,8 +431,38 @@ GO_TEST(what_holds_of_descriptors_at_random)
         printf("io_random: %ld rounds, %s\n", GET(rounds_done), check_note);
 }
 
+/* ---- In bubbles ---- */
+
+static void one_in_a_bubble(void *seed)
+{
+    one_round(seed);
+}
+
+static void play(void *of_seed)
+{
+    uint64_t seed = (*(uint64_t *)of_seed * 0x9e3779b97f4a7c15ull) | 1;
+    gs_g *g[3];
+    int i, n;
+    for (i = 0; i < 8; i++)
+        (void)random_next(&seed);
+    memset(&opening, 0, sizeof opening);
+    ids = last_port = 0;
+    n = 1 + below(&seed, LENGTH(g));
+    for (i = 0; i < n; i++)
+        seeds[i] = random_next(&seed) | 1;
+    for (i = 0; i < n; i++)
+        g[i] = go_ref(one_in_a_bubble, &seeds[i]);
+    for (i = 0; i < n; i++)
+        join(g[i]);
+}
+
 int main(int argc, char **argv)
 {
+    static const struct bubble_play bubble = {
+        .play = play, .most = {.max_steps = 200000, .net = {.delay = 3 * MS, .jitter = 20 * MS, .loss = 100}}};
+    int status = play_in_bubbles(argc, argv, &bubble);
+    if (status >= 0)
+        return status;
     if (asked_for_parts(argc, argv, 9))
         return 0;
     if (argc > 1 && isdigit((unsigned char)argv[1][0])) {

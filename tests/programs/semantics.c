@@ -3,6 +3,7 @@
  *
  *   semantics                  a short run of each test
  *   semantics SECONDS SEED     rounds of all tests in turn for that long
+ *   semantics bubbles SEED RUNS  rounds in bubbles (tester.h), without plain threads
  *
  * Each round has a seed, from which all its choices come. A failure prints it: CHECK_SEED=n repeats
  * that round, many times, since the order in which threads run is not part of it.
@@ -64,7 +65,7 @@ static void storm(int me);
 /* Runs n actors at once until all of them have ended; some goroutines are cancelled meanwhile. */
 static void play(int n, void (*act)(int), int cancels)
 {
-    int i, threads = pick(3), victim = cancels && pick(3) == 0 ? pick(n) : -1, pause = pick(200);
+    int i, threads = is_in_bubble() ? 0 : pick(3), victim = cancels && pick(3) == 0 ? pick(n) : -1, pause = pick(200);
     n = act == storm ? sized(n) : n;
     n_actors = n;
     SET(begun, 0);
@@ -593,7 +594,7 @@ static void play_script(void *arg)
 
 static void round_of_scripts(void)
 {
-    int procs = gs_gomaxprocs(1);
+    int procs = is_in_bubble() ? 1 : gs_gomaxprocs(1);
     object = (enum object)pick(OBJECTS);
     n_waiters = 0;
     memset(&model, 0, sizeof model);
@@ -603,9 +604,12 @@ static void round_of_scripts(void)
     memset(&sem, 0, sizeof sem);
     CHECK_EQ(gs_sem_init(&sem, model.units = pick(4)), 0);
     chan = chan_of_ints((size_t)(model.cap = pick(4)));
-    CHECK_EQ(gs_run(play_script, NULL), 0);
+    if (is_in_bubble())
+        play_script(NULL);
+    else
+        CHECK_EQ(gs_run(play_script, NULL), 0);
     free_chan(chan);
-    (void)gs_gomaxprocs(procs);
+    (void)(is_in_bubble() || gs_gomaxprocs(procs));
 }
 
 /* ---- Storms: what must hold at any moment, and when all is over ---- */
@@ -838,11 +842,30 @@ TEST(locks_exclude_and_values_and_timers_are_not_lost_in_a_storm)
     play_rounds(round_of_storms, 300 * MS);
 }
 
+static void play_in_a_bubble(void *of_seed)
+{
+    uint64_t seed = *(uint64_t *)of_seed;
+    begin_round(seed);
+    if (is_wanted(rounds[seed % LENGTH(rounds)]))
+        rounds[seed % LENGTH(rounds)]();
+}
+
+/* The models of the scripts know who is cancelled. */
+static int may_cancel(uint64_t seed)
+{
+    return rounds[seed % LENGTH(rounds)] != round_of_scripts;
+}
+
 int main(int argc, char **argv)
 {
+    static const struct bubble_play bubble = {
+        .play = play_in_a_bubble, .most = {.max_steps = 200000}, .cancels = 50, .may_cancel = may_cancel};
     int64_t end;
     uint64_t seed;
     long done = 0;
+    int status = play_in_bubbles(argc, argv, &bubble);
+    if (status >= 0)
+        return status;
     if (asked_for_parts(argc, argv, 9))
         return 0;
     if (argc != 3 || atol(argv[1]) <= 0)

@@ -2,8 +2,10 @@
  * A random mixture of everything, for a bounded number of steps. Tokens travel through channels,
  * selects, timers, new goroutines and a bank under a mutex; at the end each token is there exactly once.
  * Meant also for GOSCHED_DEBUG=migrate=1,randomorder=1,tinyqueues=1. CHECK_SEED repeats a run's choices.
+ *
+ * "stress bubbles SEED RUNS" runs fewer workers for fewer steps in bubbles (tester.h).
  */
-#include "check.h"
+#include "tester.h"
 
 #define TOKENS 300
 #define CHANS 6
@@ -11,6 +13,8 @@
 #define THREADS 3
 #define STEPS 400
 #define HANDS 8
+
+static int tokens = TOKENS, step_count = STEPS;
 
 static gs_chan *chans[CHANS];
 static const size_t caps[CHANS] = {0, 0, 1, 3, 8, 64};
@@ -39,7 +43,7 @@ static void unlock_bank(void)
 static void deposit(int64_t token)
 {
     lock_bank();
-    CHECK(in_bank < TOKENS);
+    CHECK(in_bank < tokens);
     bank[in_bank++] = token;
     if (token % 2)
         CHECK_EQ(gs_cond_signal(&bank_changed), 0);
@@ -110,7 +114,7 @@ struct worker {
 
 static void take(struct worker *w, int64_t token)
 {
-    CHECK(token >= 0 && token < TOKENS && w->n < HANDS);
+    CHECK(token >= 0 && token < tokens && w->n < HANDS);
     w->hands[w->n++] = token;
 }
 
@@ -303,7 +307,7 @@ static void work(void *arg)
 {
     struct worker *w = arg;
     int i;
-    for (i = 0; i < STEPS; i++)
+    for (i = 0; i < step_count; i++)
         one_step(w);
     while (w->n > 0)
         deposit(give(w));
@@ -329,9 +333,9 @@ static void collect(void)
             deposit(token);
         free_chan(chans[i]);
     }
-    CHECK_EQ(in_bank, TOKENS);
-    for (i = 0; i < TOKENS; i++) {
-        CHECK(bank[i] >= 0 && bank[i] < TOKENS && !seen[bank[i]]);
+    CHECK_EQ(in_bank, tokens);
+    for (i = 0; i < tokens; i++) {
+        CHECK(bank[i] >= 0 && bank[i] < tokens && !seen[bank[i]]);
         seen[bank[i]] = 1;
     }
     CHECK_EQ(table[0], table[1]);
@@ -345,7 +349,7 @@ static void set_up(void)
     for (i = 0; i < CHANS; i++)
         chans[i] = chan_of_ints(caps[i]);
     in_bank = 0;
-    for (i = 0; i < TOKENS; i++)
+    for (i = 0; i < tokens; i++)
         deposit(i);
     CHECK_EQ(gs_sem_init(&turnstile, 5), 0);
 }
@@ -428,7 +432,7 @@ static void work_until_cancelled(void *arg)
 {
     struct worker *w = arg;
     int i;
-    for (i = 0; i < STEPS; i++) {
+    for (i = 0; i < step_count; i++) {
         int64_t token = -1;
         int r = w->n < HANDS - 1 ? gs_chan_recv(some_chan(w), &token, gs_after_us(50)) : -EAGAIN;
         if (r == 0)
@@ -470,4 +474,56 @@ TEST(tokens_survive_cancels)
             deposit(give(&all[i]));
     }
     collect();
+}
+
+/* ---- In bubbles ---- */
+
+#define FEW 6
+
+static void forget_all(void)
+{
+    memset(&bank_lock, 0, sizeof bank_lock);
+    memset(&bank_changed, 0, sizeof bank_changed);
+    memset(&table_lock, 0, sizeof table_lock);
+    memset(&turnstile, 0, sizeof turnstile);
+    memset(&errands, 0, sizeof errands);
+    table[0] = table[1] = 0;
+}
+
+static void play(void *of_seed)
+{
+    static struct worker all[FEW];
+    uint64_t seed = (*(uint64_t *)of_seed * 0x9e3779b97f4a7c15ull) | 1;
+    gs_g *g[FEW];
+    int i, cancels, n;
+    for (i = 0; i < 8; i++)
+        (void)random_next(&seed);
+    forget_all();
+    cancels = random_next(&seed) >> 33 & 1;
+    n = 2 + (int)((random_next(&seed) >> 33) % (FEW - 1));
+    tokens = 2 * n + (int)((random_next(&seed) >> 33) % 20);
+    step_count = sized(5 + (int)((random_next(&seed) >> 33) % 40));
+    set_up();
+    start_workers(all, n, &seed);
+    for (i = 0; i < n; i++)
+        take(&all[i], withdraw(0));
+    for (i = 0; i < n; i++)
+        g[i] = go_ref(cancels ? work_until_cancelled : work, &all[i]);
+    for (i = 0; cancels && i < n; i++) {
+        nap((int64_t)(random_next(&seed) % 300) * US);
+        CHECK_EQ(gs_cancel(g[i]), 0);
+    }
+    for (i = 0; i < n; i++) {
+        join(g[i]);
+        while (all[i].n > 0)
+            deposit(give(&all[i]));
+    }
+    collect();
+}
+
+int main(int argc, char **argv)
+{
+    static const struct bubble_play bubble = {.play = play, .most = {.max_steps = 200000}};
+    int status = play_in_bubbles(argc, argv, &bubble);
+    return status >= 0 ? status : check_main(argc, argv);
 }
