@@ -147,6 +147,59 @@ TEST_CASE("the clock is the bubble's")
     CHECK(end - begin == std::chrono::nanoseconds(25h).count());
 }
 
+TEST_CASE("times are of the bubble's clock")
+{
+    CHECK(gt::run([&] {
+        const gs::time_point begin = gs::clock::now();
+        CHECK(begin.time_since_epoch() == 1s);
+        gs::chan<int> never;
+        CHECK(never.recv_until(begin + 24h).status() == gs::status::timed_out);
+        CHECK(gs::clock::now() - begin == 24h);
+        CHECK(gs::after(1h).recv().value() - begin == 25h);
+        gs::ticker t(1min);
+        CHECK(t.recv().value() - begin == 25h + 1min);
+        // A time of another clock is as far away as that clock says.
+        const auto before = gs::clock::now();
+        CHECK(never.recv_until(std::chrono::steady_clock::now() + 24h).status() == gs::status::timed_out);
+        CHECK(never.recv_until(std::chrono::system_clock::now() + 24h).status() == gs::status::timed_out);
+        const auto took = gs::clock::now() - before;
+        CHECK(took > 47h);
+        CHECK(took <= 48h);
+    }));
+    // Outside it is the system's.
+    const auto steady = std::chrono::steady_clock::now().time_since_epoch(), own = gs::clock::now().time_since_epoch();
+    CHECK(own >= steady);
+    CHECK(own - steady < 1h);
+}
+
+static void wait_for_another(gs::chan<int> c)
+{
+    c.recv();
+}
+
+TEST_CASE("reports name the functions of the program, and none of the headers")
+{
+    const std::string text = report_of([] {
+        CHECK(gt::run([] {
+                  gs::chan<int> c;
+                  const std::function<void(gs::chan<int>)> f = wait_for_another;
+                  auto g = gs::go(std::bind(f, c));
+                  g.get();
+              }) == gt::outcome::deadlock);
+    });
+    has(text, "wait_for_another");
+    has(text, "gs_chan_recv");
+    INFO(text);
+    for (const char *part : {"std::", "__invoke", "gs::v1::", "/c++/"}) {
+        // Types of what is called may be part of a name.
+        for (std::size_t at = text.find("    "); at != std::string::npos; at = text.find("\n    ", at + 1)) {
+            const std::string line = text.substr(at, text.find('\n', at + 1) - at);
+            if (line.find("wait_for_another") == std::string::npos)
+                CHECK(line.find(part) == std::string::npos);
+        }
+    }
+}
+
 TEST_CASE("each outcome")
 {
     CHECK(gt::run(quiet(), [] { gs::chan<int>().recv(); }) == gt::outcome::deadlock);
