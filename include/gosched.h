@@ -1653,6 +1653,77 @@ ssize_t gs_recvmsg(int fd, struct msghdr *msg, int flags, gs_deadline deadline);
 ssize_t gs_sendmsg(int fd, const struct msghdr *msg, int flags, gs_deadline deadline);
 
 /**
+ * socket(2): non-blocking and close-on-exec. The socket is the caller's. In a bubble (gs_test_run)
+ * sockets for streams and datagrams of AF_INET, AF_INET6 and AF_UNIX are of its network; on these
+ * the calls below work, and the system's fail with EBADF.
+ *
+ * The socket; -EMFILE, -ENFILE; else the error of socket(2). Goroutines and plain threads.
+ * May switch; not async-signal-safe.
+ */
+GS_MUST_CHECK int gs_socket(int domain, int kind, int protocol);
+
+/**
+ * bind(2), also for sockets of a bubble's network.
+ *
+ * 0; -EINVAL also: addr is NULL; else the error of bind(2). Goroutines and plain threads.
+ * May switch; not async-signal-safe.
+ */
+int gs_bind(int fd, const struct sockaddr *addr, uint32_t addrlen);
+
+/**
+ * listen(2), also for sockets of a bubble's network. A backlog of 0 or less: as long as the system
+ * allows.
+ *
+ * 0; else the error of listen(2). Goroutines and plain threads.
+ * May switch; not async-signal-safe.
+ */
+int gs_listen(int fd, int backlog);
+
+/**
+ * shutdown(2), also for sockets of a bubble's network: how is SHUT_RD, SHUT_WR or SHUT_RDWR. Calls
+ * that wait for the socket end as they do after shutdown(2).
+ *
+ * 0; else the error of shutdown(2). Goroutines and plain threads.
+ * May switch; not async-signal-safe.
+ */
+int gs_shutdown_fd(int fd, int how);
+
+/**
+ * getsockname(2), also for sockets of a bubble's network. *addrlen is the room at addr before the
+ * call, and the address's length after it.
+ *
+ * 0; -EINVAL also: a pointer is NULL; else the error of getsockname(2). Goroutines and plain
+ * threads.
+ * May switch; not async-signal-safe.
+ */
+int gs_getsockname(int fd, struct sockaddr *addr, uint32_t *addrlen);
+
+/**
+ * getpeername(2), as gs_getsockname.
+ * Goroutines and plain threads; may switch; not async-signal-safe.
+ */
+int gs_getpeername(int fd, struct sockaddr *addr, uint32_t *addrlen);
+
+/**
+ * getsockopt(2), also for sockets of a bubble's network: SO_ERROR gives and clears the socket's
+ * error; any other option has the value that was set, or a usual one.
+ *
+ * 0; -EINVAL also: a pointer is NULL; else the error of getsockopt(2). Goroutines and plain threads.
+ * May switch; not async-signal-safe.
+ */
+int gs_getsockopt(int fd, int level, int name, void *value, uint32_t *len);
+
+/**
+ * setsockopt(2), also for sockets of a bubble's network, where IPV6_V6ONLY has its effect,
+ * SO_LINGER with a time of 0 resets the connection when the socket is closed, and other options
+ * have none.
+ *
+ * 0; -EINVAL also: value is NULL; else the error of setsockopt(2). Goroutines and plain threads.
+ * May switch; not async-signal-safe.
+ */
+int gs_setsockopt(int fd, int level, int name, const void *value, uint32_t len);
+
+/**
  * Takes the next connection of a listening socket, which is made non-blocking. Returns a new
  * socket, non-blocking and close-on-exec, which the caller must close with gs_close. addr may be
  * NULL; else *addrlen is the room there before the call, and the address's length after it.

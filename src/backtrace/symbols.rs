@@ -95,6 +95,23 @@ impl Symbol<'_> {
         self.write_place(out)
     }
 
+    /// Whether the code is what C++ programs are put together with, and none of their own: a function of
+    /// the standard library's headers or of `gosched.hpp`.
+    pub fn is_plumbing(&self) -> bool {
+        let name = ["void ", "decltype(auto) "]
+            .iter()
+            .find_map(|kind| self.function.strip_prefix(kind))
+            .unwrap_or(self.function);
+        match self.file {
+            "" => ["std::", "__gnu_cxx::", "gs::v1::"].iter().any(|begin| name.starts_with(begin)),
+            file => {
+                file.contains("/c++/")
+                    || file.ends_with("/gosched.hpp")
+                    || (file.contains("/gosched/") && file.ends_with(".hpp"))
+            }
+        }
+    }
+
     /// A description for a line of a report: `worker (prog.c:7)`, `worker+0x1d (prog)` or
     /// `prog+0x1d`.
     pub fn describe(&self) -> String {
@@ -213,6 +230,22 @@ impl Symbols {
         }
     }
 
+    /// Calls `f` with the symbols that [`visible`](Symbols::visible) gives, without the
+    /// [plumbing](Symbol::is_plumbing) of C++ if there is anything besides it.
+    pub fn of_user(&mut self, frames: &[Frame], f: &mut dyn FnMut(&Symbol)) {
+        let mut hides = false;
+        if !self.shows_all {
+            self.visible(frames, &mut |symbol| {
+                hides |= !symbol.is_library && !symbol.is_plumbing();
+            });
+        }
+        self.visible(frames, &mut |symbol| {
+            if !hides || !symbol.is_plumbing() {
+                f(symbol);
+            }
+        });
+    }
+
     /// Calls `f` with the function that has called another, or the library, before a return address:
     /// not with functions that are inlined there, as Go says who created a goroutine.
     pub fn caller(&mut self, pc: usize, f: &mut dyn FnMut(&Symbol)) {
@@ -220,6 +253,34 @@ impl Symbols {
             if !symbol.is_inlined {
                 f(symbol);
             }
+        });
+    }
+
+    /// Calls `f` with the [caller](Symbols::caller). If that function is [plumbing](Symbol::is_plumbing)
+    /// of C++, calls `f` with the innermost function that is inlined there and is no plumbing, such as
+    /// the function that has called `gs::go`.
+    pub fn caller_of_user(&mut self, pc: usize, f: &mut dyn FnMut(&Symbol)) {
+        let (mut n, mut users, mut caller) = (0, None, None);
+        self.frames(pc, false, &mut |symbol| {
+            if !symbol.is_plumbing() {
+                users = users.or(Some(n));
+            }
+            if !symbol.is_inlined {
+                caller = Some((n, symbol.is_plumbing()));
+            }
+            n += 1;
+        });
+        let shown = match caller {
+            Some((n, true)) => users.unwrap_or(n),
+            Some((n, false)) => n,
+            None => return,
+        };
+        let mut n = 0;
+        self.frames(pc, false, &mut |symbol| {
+            if n == shown {
+                f(symbol);
+            }
+            n += 1;
         });
     }
 
@@ -600,6 +661,24 @@ fn debug_file(build_id: &[u8]) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn plumbing_of_cxx_is_told_by_its_file_or_else_by_its_name() {
+        let is = |function, file| {
+            let (pc, line, offset, module) = (0, 1, 0, "");
+            let (is_library, is_inlined) = (false, false);
+            Symbol { pc, function, file, line, offset, module, is_library, is_inlined }
+                .is_plumbing()
+        };
+        assert!(is("operator()", "/usr/include/c++/12/functional"));
+        assert!(is("operator()", "/usr/local/include/gosched.hpp"));
+        assert!(is("operator()", "/src/bindings/cpp/gosched/channel.hpp"));
+        assert!(is("void std::__invoke_impl<void, f>(f)", ""));
+        assert!(is("gs::v1::mutex::lock()", ""));
+        assert!(!is("std::vector<int> parts()", "/src/gosched/parts.cpp"));
+        assert!(!is("consume", "/src/consume.c"));
+        assert!(!is("app::consume()", ""));
+    }
     use crate::backtrace::unwind::{self, Registers};
     use crate::os::thread;
 

@@ -4,6 +4,7 @@ use super::{EINVAL, gs_deadline};
 use crate::io;
 use crate::os::KeepErrno;
 use crate::os::file::End;
+use crate::os::socket;
 use crate::os::thread::NoCancel;
 use crate::sched::take::boundary::Entered;
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -275,6 +276,141 @@ pub unsafe extern "C" fn gs_sendmsg(
     }
     // SAFETY: not null, so it is a message to send.
     unsafe { io::send_message(fd, msg, flags, deadline) }
+}
+
+/// socket(2): non-blocking and close-on-exec. The socket is the caller's. In a bubble (gs_test_run)
+/// sockets for streams and datagrams of AF_INET, AF_INET6 and AF_UNIX are of its network; on these
+/// the calls below work, and the system's fail with EBADF.
+///
+/// The socket; -EMFILE, -ENFILE; else the error of socket(2). Goroutines and plain threads.
+#[must_use]
+#[unsafe(no_mangle)]
+pub extern "C" fn gs_socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+    let _call = Call::new();
+    io::new_socket(domain, kind, protocol)
+}
+
+/// bind(2), also for sockets of a bubble's network.
+///
+/// 0; -EINVAL also: addr is NULL; else the error of bind(2). Goroutines and plain threads.
+///
+/// # Safety
+/// `addr` is null or has `addrlen` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_bind(fd: c_int, addr: *const sockaddr, addrlen: socklen_t) -> c_int {
+    let _call = Call::new();
+    if addr.is_null() {
+        return EINVAL;
+    }
+    // SAFETY: not null, so it has `addrlen` bytes.
+    unsafe { socket::bind_to(fd, addr, addrlen) }
+}
+
+/// listen(2), also for sockets of a bubble's network. A backlog of 0 or less: as long as the system
+/// allows.
+///
+/// 0; else the error of listen(2). Goroutines and plain threads.
+#[unsafe(no_mangle)]
+pub extern "C" fn gs_listen(fd: c_int, backlog: c_int) -> c_int {
+    let _call = Call::new();
+    socket::listen(fd, if backlog > 0 { backlog } else { libc::SOMAXCONN })
+}
+
+/// shutdown(2), also for sockets of a bubble's network: how is SHUT_RD, SHUT_WR or SHUT_RDWR. Calls
+/// that wait for the socket end as they do after shutdown(2).
+///
+/// 0; else the error of shutdown(2). Goroutines and plain threads.
+#[unsafe(no_mangle)]
+pub extern "C" fn gs_shutdown_fd(fd: c_int, how: c_int) -> c_int {
+    let _call = Call::new();
+    socket::shut_down(fd, how)
+}
+
+/// getsockname(2), also for sockets of a bubble's network. *addrlen is the room at addr before the
+/// call, and the address's length after it.
+///
+/// 0; -EINVAL also: a pointer is NULL; else the error of getsockname(2). Goroutines and plain
+/// threads.
+///
+/// # Safety
+/// `addr` is null or has room for `*addrlen` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_getsockname(
+    fd: c_int,
+    addr: *mut sockaddr,
+    addrlen: *mut socklen_t,
+) -> c_int {
+    let _call = Call::new();
+    if addr.is_null() || addrlen.is_null() {
+        return EINVAL;
+    }
+    // SAFETY: not null, so it has room for `*addrlen` bytes.
+    unsafe { socket::name(fd, false, addr, addrlen) }
+}
+
+/// getpeername(2), as gs_getsockname.
+///
+/// # Safety
+/// `addr` is null or has room for `*addrlen` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_getpeername(
+    fd: c_int,
+    addr: *mut sockaddr,
+    addrlen: *mut socklen_t,
+) -> c_int {
+    let _call = Call::new();
+    if addr.is_null() || addrlen.is_null() {
+        return EINVAL;
+    }
+    // SAFETY: not null, so it has room for `*addrlen` bytes.
+    unsafe { socket::name(fd, true, addr, addrlen) }
+}
+
+/// getsockopt(2), also for sockets of a bubble's network: SO_ERROR gives and clears the socket's
+/// error; any other option has the value that was set, or a usual one.
+///
+/// 0; -EINVAL also: a pointer is NULL; else the error of getsockopt(2). Goroutines and plain threads.
+///
+/// # Safety
+/// `value` is null or has room for `*len` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_getsockopt(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    len: *mut socklen_t,
+) -> c_int {
+    let _call = Call::new();
+    if value.is_null() || len.is_null() {
+        return EINVAL;
+    }
+    // SAFETY: not null, so it has room for `*len` bytes.
+    unsafe { socket::option(fd, level, name, value, len) }
+}
+
+/// setsockopt(2), also for sockets of a bubble's network, where IPV6_V6ONLY has its effect,
+/// SO_LINGER with a time of 0 resets the connection when the socket is closed, and other options
+/// have none.
+///
+/// 0; -EINVAL also: value is NULL; else the error of setsockopt(2). Goroutines and plain threads.
+///
+/// # Safety
+/// `value` is null or has `len` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_setsockopt(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    len: socklen_t,
+) -> c_int {
+    let _call = Call::new();
+    if value.is_null() {
+        return EINVAL;
+    }
+    // SAFETY: not null, so it has `len` bytes.
+    unsafe { socket::set_option_to(fd, level, name, value, len) }
 }
 
 /// Takes the next connection of a listening socket, which is made non-blocking. Returns a new

@@ -20,7 +20,8 @@ pub(crate) mod want;
 
 pub use copy::{open, send_file, splice, sync};
 pub use net::{
-    tcp_connect, tcp_listen, udp_bind, udp_connect, unix_connect, unix_listen, unix_pair,
+    new_socket, tcp_connect, tcp_listen, udp_bind, udp_connect, unix_connect, unix_listen,
+    unix_pair,
 };
 pub use ops::*;
 pub use process::{wait, wait_for_signal};

@@ -142,6 +142,17 @@ pub fn unix_pair() -> Result<[i32; 2], i32> {
     Ok(fds)
 }
 
+/// socket(2).
+pub fn new_socket(family: i32, kind: i32, protocol: i32) -> i32 {
+    match socket::new(family, kind, protocol) {
+        Ok(fd) => {
+            ops::made(fd, FileKind::Socket);
+            fd
+        }
+        Err(e) => e,
+    }
+}
+
 fn connect(fd: i32, address: &SocketAddress, deadline: i64) -> i32 {
     let (at, len) = address.as_raw();
     // SAFETY: the address is readable for its length.
@@ -161,7 +172,7 @@ fn first_that(
     const FINAL: [i32; 4] = [-libc::ECANCELED, -libc::EAGAIN, -libc::EMFILE, -libc::EADDRINUSE];
     let mut first_error = -libc::EADDRNOTAVAIL;
     for (i, address) in addresses.iter().enumerate() {
-        let e = match socket::new(address.family(), kind) {
+        let e = match socket::new(address.family(), kind, 0) {
             Ok(fd) => {
                 ops::made(fd, FileKind::Socket);
                 match f(fd, address, addresses.len() - i) {

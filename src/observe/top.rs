@@ -126,7 +126,7 @@ fn listen() -> Result<i32, i32> {
     let address = SocketAddress::unix(name())?;
     let is_file = name().to_bytes().first() != Some(&b'@');
     let listen = || {
-        let fd = socket::new(libc::AF_UNIX, libc::SOCK_STREAM)?;
+        let fd = socket::new(libc::AF_UNIX, libc::SOCK_STREAM, 0)?;
         socket::keep_to_owner(fd);
         match socket::listen_on(fd, &address, VIEWERS as i32) {
             0 => Ok(fd),
@@ -150,7 +150,7 @@ fn listen() -> Result<i32, i32> {
 
 /// Whether the file is a socket on which no process listens any more.
 fn is_left_behind(address: &SocketAddress) -> bool {
-    let Ok(fd) = socket::new(libc::AF_UNIX, libc::SOCK_STREAM) else { return false };
+    let Ok(fd) = socket::new(libc::AF_UNIX, libc::SOCK_STREAM, 0) else { return false };
     let (at, len) = address.as_raw();
     // SAFETY: the address is readable for its length.
     let answer = unsafe { socket::connect(fd, at, len) };

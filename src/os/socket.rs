@@ -3,7 +3,7 @@
 
 use super::file::Buffer;
 use super::stand_in::{self, or};
-use core::ffi::CStr;
+use core::ffi::{CStr, c_void};
 use core::net::SocketAddr;
 use core::ptr;
 
@@ -327,15 +327,14 @@ impl SocketAddress {
     }
 }
 
-/// A socket of a family, for a stream or for datagrams (`SOCK_STREAM`, `SOCK_DGRAM`), by the
-/// family's usual protocol; non-blocking and close-on-exec.
-pub fn new(family: i32, kind: i32) -> Result<i32, i32> {
+/// socket(2), non-blocking and close-on-exec. Protocol 0: the family's usual one.
+pub fn new(family: i32, kind: i32, protocol: i32) -> Result<i32, i32> {
     if let Some(fd) = stand_in::get().and_then(|other| (other.socket)(family, kind)) {
         return if fd < 0 { Err(fd) } else { Ok(fd) };
     }
     let kind = kind | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
     // SAFETY: no pointers.
-    match unsafe { libc::socket(family, kind, 0) } {
+    match unsafe { libc::socket(family, kind, protocol) } {
         -1 => Err(-super::errno()),
         fd => Ok(fd),
     }
@@ -357,10 +356,72 @@ pub fn socket_pair() -> Result<[i32; 2], i32> {
 
 /// Sets an option that is a number.
 pub fn set_option(fd: i32, level: i32, option: i32, value: i32) -> i32 {
-    let at = (&raw const value).cast();
     // SAFETY: four readable bytes.
-    let r = unsafe { libc::setsockopt(fd, level, option, at, 4) };
-    or(r as isize, |other| (other.knows)(fd).then_some(0)) as i32
+    unsafe { set_option_to(fd, level, option, (&raw const value).cast(), 4) }
+}
+
+/// setsockopt(2).
+///
+/// # Safety
+/// The value is null, or readable for `len`.
+pub unsafe fn set_option_to(
+    fd: i32,
+    level: i32,
+    option: i32,
+    value: *const c_void,
+    len: u32,
+) -> i32 {
+    // SAFETY: null, or readable for `len`.
+    unsafe {
+        or(libc::setsockopt(fd, level, option, value, len) as isize, |other| {
+            (other.set_option)(fd, level, option, bytes(value.cast(), len))
+        }) as i32
+    }
+}
+
+/// # Safety
+/// The bytes are null, or readable for `len`.
+unsafe fn bytes<'a>(at: *const u8, len: u32) -> &'a [u8] {
+    // SAFETY: as the caller says.
+    if at.is_null() { &[] } else { unsafe { core::slice::from_raw_parts(at, len as usize) } }
+}
+
+/// getsockopt(2).
+///
+/// # Safety
+/// The value is null, or writable for `*len`.
+pub unsafe fn option(fd: i32, level: i32, option: i32, value: *mut c_void, len: *mut u32) -> i32 {
+    // SAFETY: null, or writable for `*len`.
+    unsafe {
+        or(libc::getsockopt(fd, level, option, value, len) as isize, |other| {
+            Some(match (other.option)(fd, level, option)? {
+                Err(e) => e as isize,
+                Ok(_) if value.is_null() || len.is_null() => -libc::EFAULT as isize,
+                Ok(bytes) => {
+                    let n = bytes.len().min(*len as usize);
+                    value.cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), n);
+                    *len = n as u32;
+                    0
+                }
+            })
+        }) as i32
+    }
+}
+
+/// getsockname(2); getpeername(2) if `is_peer`.
+///
+/// # Safety
+/// The address is writable for `*len`.
+pub unsafe fn name(fd: i32, is_peer: bool, at: *mut Address, len: *mut u32) -> i32 {
+    let ask = if is_peer { libc::getpeername } else { libc::getsockname };
+    // SAFETY: writable for `*len`.
+    unsafe { or(ask(fd, at, len) as isize, |other| (other.name)(fd, is_peer, at, len)) as i32 }
+}
+
+/// shutdown(2).
+pub fn shut_down(fd: i32, how: i32) -> i32 {
+    // SAFETY: no pointers.
+    unsafe { or(libc::shutdown(fd, how) as isize, |other| (other.shut_down)(fd, how)) as i32 }
 }
 
 /// Lets only the owner connect to the Unix socket's path, which bind(2) makes.
@@ -383,17 +444,29 @@ pub fn peer_user(fd: i32) -> Option<u32> {
 pub fn bind(fd: i32, address: &SocketAddress) -> i32 {
     let (at, len) = address.as_raw();
     // SAFETY: the address is readable for its length.
-    unsafe { or(libc::bind(fd, at, len) as isize, |other| (other.bind)(fd, at, len, None)) as i32 }
+    unsafe { bind_to(fd, at, len) }
+}
+
+/// bind(2).
+///
+/// # Safety
+/// The address is readable for `len`.
+pub unsafe fn bind_to(fd: i32, at: *const Address, len: u32) -> i32 {
+    // SAFETY: readable for `len`.
+    unsafe { or(libc::bind(fd, at, len) as isize, |other| (other.bind)(fd, at, len)) as i32 }
+}
+
+/// listen(2).
+pub fn listen(fd: i32, backlog: i32) -> i32 {
+    // SAFETY: no pointers.
+    unsafe { or(libc::listen(fd, backlog) as isize, |other| (other.listen)(fd, backlog)) as i32 }
 }
 
 /// Binds and listens. 0 or a negative errno value.
 pub fn listen_on(fd: i32, address: &SocketAddress, backlog: i32) -> i32 {
-    let (at, len) = address.as_raw();
-    // SAFETY: the address is readable for its length.
-    unsafe {
-        let bound = libc::bind(fd, at, len) as isize;
-        let listens = if bound < 0 { bound } else { libc::listen(fd, backlog) as isize };
-        or(listens, |other| (other.bind)(fd, at, len, Some(backlog))) as i32
+    match bind(fd, address) {
+        0 => listen(fd, backlog),
+        e => e,
     }
 }
 

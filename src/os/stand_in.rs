@@ -8,6 +8,9 @@ use super::socket::{Address, Message};
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
+/// The value of a socket's option, or a negative errno value.
+pub type OptionValue = Result<Vec<u8>, i32>;
+
 /// The calls of a stand-in. Each returns what the system call does, or a negative errno value; `None`:
 /// the stand-in doesn't know the descriptor, or the calling thread isn't in a bubble.
 pub struct StandIn {
@@ -28,11 +31,19 @@ pub struct StandIn {
     /// # Safety
     /// As connect(2).
     pub connect: unsafe fn(i32, to: *const Address, len: u32) -> Option<isize>,
-    /// bind(2), and listen(2) if there is a backlog.
-    ///
     /// # Safety
     /// As bind(2).
-    pub bind: unsafe fn(i32, to: *const Address, len: u32, backlog: Option<i32>) -> Option<isize>,
+    pub bind: unsafe fn(i32, to: *const Address, len: u32) -> Option<isize>,
+    pub listen: fn(i32, backlog: i32) -> Option<isize>,
+    pub shut_down: fn(i32, how: i32) -> Option<isize>,
+    /// getsockname(2), or getpeername(2) if `is_peer`.
+    ///
+    /// # Safety
+    /// As getsockname(2).
+    pub name: unsafe fn(i32, is_peer: bool, at: *mut Address, len: *mut u32) -> Option<isize>,
+    /// getsockopt(2), without the part that writes the value.
+    pub option: fn(i32, level: i32, name: i32) -> Option<OptionValue>,
+    pub set_option: fn(i32, level: i32, name: i32, value: &[u8]) -> Option<isize>,
     /// The descriptor has been closed.
     pub closed: fn(i32),
     /// `SO_ERROR`: 0 or a negative errno value.

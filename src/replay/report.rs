@@ -46,8 +46,9 @@ impl fmt::Display for Report<'_> {
         }
         writeln!(f, ": {what}")?;
         f.write_str(&self.told.waiting)?;
-        if !ran.influences.is_empty() {
-            f.write_str(&stack::on_large(|| influences(&ran.influences)).unwrap_or_default())?;
+        let shown = stack::on_large(|| influences(&ran.influences)).unwrap_or_default();
+        if !shown.is_empty() {
+            f.write_str(&shown)?;
         } else if matches!(ran.outcome, Outcome::Disturbed(_)) {
             writeln!(f, "  Such a run can't be had again: let goroutines of the bubble do this.")?;
         }
@@ -111,6 +112,9 @@ fn influences(all: &[Influence]) -> String {
     let mut symbols = if Symbols::have_memory() { Symbols::new(false) } else { Symbols::none() };
     let mut text = String::new();
     for Influence { what, by } in all {
+        if is_the_interpreters(by, &mut symbols) {
+            continue;
+        }
         text += &format!("  {}", who(by));
         text += &match what {
             What::Calls { function, does } => format!(" {does} ({function})"),
@@ -132,16 +136,30 @@ fn influences(all: &[Influence]) -> String {
             }
         };
         if !by.script.is_empty() {
+            // The rest is the interpreter's.
             add(by.script.clone());
         }
-        symbols.visible(&by.frames, &mut |symbol| {
-            if !symbol.is_library && !is_inline_part(symbol) {
+        symbols.of_user(&by.frames, &mut |symbol| {
+            if by.script.is_empty() && !symbol.is_library && !is_inline_part(symbol) {
                 add(symbol.describe());
             }
         });
         text.push('\n');
     }
     text
+}
+
+/// Functions in which CPython reads the clock for its own locks.
+const OF_INTERPRETERS: [&str; 3] = ["PyThread_acquire_lock_timed", "take_gil", "drop_gil"];
+
+/// Whether an interpreter has done something for itself, and not what the goroutine's code asked for.
+fn is_the_interpreters(by: &Seen, symbols: &mut Symbols) -> bool {
+    let mut found = false;
+    if !by.script.is_empty() {
+        symbols
+            .visible(&by.frames, &mut |symbol| found |= OF_INTERPRETERS.contains(&symbol.function));
+    }
+    found
 }
 
 /// A goroutine, with its name.
@@ -160,7 +178,7 @@ fn place(seen: &Seen, symbols: &mut Symbols) -> String {
         return format!("{text}{new} {}", seen.script);
     }
     let (mut call, mut by) = (None, None);
-    symbols.visible(&seen.frames, &mut |symbol| {
+    symbols.of_user(&seen.frames, &mut |symbol| {
         if symbol.is_library {
             call.get_or_insert(symbol.function.to_owned());
         } else if by.is_none() && !is_inline_part(symbol) {
@@ -170,7 +188,7 @@ fn place(seen: &Seen, symbols: &mut Symbols) -> String {
     if by.is_none() && seen.function != 0 {
         symbols.frames(seen.function, true, &mut |symbol| {
             if !symbol.is_library && !symbol.is_inlined {
-                by = Some(symbol.describe());
+                by = Some(spawned_by_go(symbol).unwrap_or_else(|| symbol.describe()));
             }
         });
         return by.map_or(text.clone(), |by| format!("{text}, new, with {by}"));
@@ -180,6 +198,27 @@ fn place(seen: &Seen, symbols: &mut Symbols) -> String {
         (None, Some(by)) => format!("{text} in {by}"),
         _ => text,
     }
+}
+
+/// What `gs::go` was called with, if this is its function, whose type has it as the second parameter.
+fn spawned_by_go(entry: &Symbol) -> Option<String> {
+    let (_, types) = entry.function.split_once("::go_state<")?;
+    let (mut depth, mut nth, mut from) = (0, 0, 0);
+    for (at, c) in types.char_indices() {
+        match c {
+            '<' | '(' | '{' => depth += 1,
+            ',' | '>' if depth == 0 => {
+                nth += 1;
+                if nth == 2 {
+                    return Some(types[from..at].trim().to_owned());
+                }
+                from = at + 1;
+            }
+            '>' | ')' | '}' => depth -= 1,
+            _ => {}
+        }
+    }
+    None
 }
 
 /// Whether the function is one of the header's that are inlined into the caller's.
@@ -218,4 +257,41 @@ pub fn log(events: &[Event]) -> String {
         text
     };
     stack::on_large(text).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_new_goroutine_of_cxx_calls_is_named() {
+        let with = |function| {
+            let (file, module) = ("", "");
+            spawned_by_go(&Symbol {
+                pc: 0,
+                function,
+                file,
+                line: 0,
+                offset: 0,
+                module,
+                is_library: false,
+                is_inlined: false,
+            })
+        };
+        let all = [
+            (
+                "gs::v1::detail::go_state<void, main::{lambda()#1}>::entry(void*)",
+                "main::{lambda()#1}",
+            ),
+            (
+                "gs::v1::detail::go_state<int, f::{lambda(a<b, c>)#2}, >::entry(void*)",
+                "f::{lambda(a<b, c>)#2}",
+            ),
+            ("gs::v1::detail::go_state<a<b, c>, int (*)(d, e), d>::entry(void*)", "int (*)(d, e)"),
+        ];
+        for (function, wanted) in all {
+            assert_eq!(with(function).as_deref(), Some(wanted));
+        }
+        assert_eq!(with("consume(void*)"), None);
+    }
 }

@@ -218,17 +218,43 @@ static void accept_all(void *arg)
 
 static int connect_to(struct actor *a)
 {
-    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(port)};
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(port)}, name;
+    socklen_t size = sizeof name;
     int fd, r;
     if (one_in(a, 2))
         return gs_tcp_connect("127.0.0.1", port, gs_after_ms(5000));
     to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    MUST((fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) >= 0);
+    MUST((fd = gs_socket(AF_INET, SOCK_STREAM, 0)) >= 0);
     r = gs_connect(fd, (struct sockaddr *)&to, sizeof to, gs_after_ms(5000));
-    if (r == 0)
+    if (r == 0) {
+        MUST_BE(gs_getpeername(fd, (struct sockaddr *)&name, &size), 0);
+        MUST(size == sizeof name && name.sin_port == to.sin_port);
         return fd;
+    }
     MUST_BE(gs_close(fd), 0);
     return r;
+}
+
+/* A socket that listens for a while, and is shut down while others accept. */
+static void op_listen(struct actor *a)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET};
+    socklen_t size = sizeof at;
+    int fd = gs_socket(AF_INET, SOCK_STREAM, 0), value = 1;
+    MUST(fd >= 0);
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    MUST_BE(gs_setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &value, sizeof value), 0);
+    MUST_BE(gs_bind(fd, (struct sockaddr *)&at, sizeof at), 0);
+    MUST_BE(gs_listen(fd, 0), 0);
+    MUST_BE(gs_getsockname(fd, (struct sockaddr *)&at, &size), 0);
+    MUST(at.sin_port != 0);
+    MUST_BE(gs_accept(fd, NULL, NULL, soon(a, 500)), -EAGAIN, -ETIMEDOUT, -ECANCELED);
+    size = sizeof value;
+    MUST_BE(gs_getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &value, &size), 0);
+    MUST(value == 1);
+    MUST_BE(gs_shutdown_fd(fd, SHUT_RDWR), 0);
+    MUST_BE(gs_accept(fd, NULL, NULL, soon(a, 500)), -EINVAL, -ETIMEDOUT, -ECANCELED);
+    MUST_BE(gs_close(fd), 0);
 }
 
 static void op_tcp(struct actor *a)
@@ -448,6 +474,7 @@ const struct op ops_files[] = {
     {"close_file", op_close_file, 2, SHALLOW},
     {"reuse", op_reuse, 2, REAL},
     {"tcp", op_tcp, 2, REAL},
+    {"listen", op_listen, 1, REAL},
     {"getaddrinfo", op_getaddrinfo, 1, REAL},
     {"disk", op_disk, 2, REAL},
     {"copy", op_copy, 1, REAL},

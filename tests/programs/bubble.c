@@ -3,8 +3,11 @@
  */
 #include "check.h"
 
+#include <netinet/in.h>
 #include <sys/random.h>
+#include <sys/socket.h>
 #include <sys/time.h>
+#include <sys/un.h>
 
 static gs_test_opts seeded(uint64_t seed)
 {
@@ -1161,6 +1164,191 @@ TEST(the_log_comes_again_byte_for_byte)
     CHECK_HAS(first, "1.000000000 0 goroutine 0 spawns goroutine 1: four_of_them\n");
     CHECK_HAS(first, " goroutine 1 spawns goroutine 5: three_steps\n");
     CHECK_HAS(first, " goroutine 5 ends\n");
+}
+
+/* ---- Sockets by the calls of the system ---- */
+
+static void close_soon(void *fd)
+{
+    gs_sleep(MS);
+    CHECK_EQ(gs_shutdown_fd(*(int *)fd, SHUT_RDWR), 0);
+}
+
+static uint16_t bound_port(int fd)
+{
+    struct sockaddr_in name;
+    socklen_t size = sizeof name;
+    CHECK_EQ(gs_getsockname(fd, (struct sockaddr *)&name, &size), 0);
+    CHECK_EQ(size, sizeof name);
+    CHECK_EQ(name.sin_family, AF_INET);
+    CHECK(name.sin_port != 0);
+    return name.sin_port;
+}
+
+static int number_option(int fd, int level, int name)
+{
+    int value = -1;
+    socklen_t size = sizeof value;
+    CHECK_EQ(gs_getsockopt(fd, level, name, &value, &size), 0);
+    CHECK_EQ(size, sizeof value);
+    return value;
+}
+
+static int bind_to(int fd, uint32_t host, uint16_t port)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = port, .sin_addr.s_addr = htonl(host)};
+    return gs_bind(fd, (struct sockaddr *)&at, sizeof at);
+}
+
+static int connect_to(int fd, uint16_t port)
+{
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = port, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    return gs_connect(fd, (struct sockaddr *)&to, sizeof to, GS_FOREVER);
+}
+
+/* The same in a bubble and with the kernel. */
+static void use_sockets(void *arg)
+{
+    struct sockaddr_storage name;
+    struct linger at_once = {1, 0};
+    socklen_t size = sizeof name;
+    char b[10];
+    int listener = gs_socket(AF_INET, SOCK_STREAM, 0), client = gs_socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int other = gs_socket(AF_INET, SOCK_STREAM, 0), server, pair[2], on = 1;
+    uint16_t port;
+    (void)arg;
+    CHECK(listener >= 0 && client >= 0 && other >= 0);
+    CHECK_EQ(gs_getsockname(client, (struct sockaddr *)&name, &size), 0);
+    CHECK(size == sizeof(struct sockaddr_in) && ((struct sockaddr_in *)&name)->sin_port == 0);
+    CHECK_EQ(gs_getpeername(client, (struct sockaddr *)&name, &size), -ENOTCONN);
+    CHECK_EQ(gs_shutdown_fd(other, SHUT_RD), -ENOTCONN);
+    CHECK_EQ(gs_shutdown_fd(other, 7), -EINVAL);
+    CHECK_EQ(gs_setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on), 0);
+    CHECK_EQ(number_option(listener, SOL_SOCKET, SO_REUSEADDR), 1);
+    CHECK_EQ(number_option(listener, SOL_SOCKET, SO_TYPE), SOCK_STREAM);
+    CHECK_EQ(number_option(listener, SOL_SOCKET, SO_DOMAIN), AF_INET);
+    CHECK_EQ(number_option(listener, SOL_SOCKET, SO_ACCEPTCONN), 0);
+    CHECK_EQ(bind_to(listener, 0x08080808, 0), -EADDRNOTAVAIL);
+    CHECK_EQ(bind_to(listener, INADDR_LOOPBACK, 0), 0);
+    port = bound_port(listener);
+    CHECK_EQ(bind_to(listener, INADDR_LOOPBACK, 0), -EINVAL);
+    CHECK_EQ(gs_accept(listener, NULL, NULL, GS_FOREVER), -EINVAL);
+    CHECK_EQ(gs_listen(listener, 10), 0);
+    CHECK_EQ(number_option(listener, SOL_SOCKET, SO_ACCEPTCONN), 1);
+    CHECK_EQ(bind_to(other, INADDR_ANY, port), -EADDRINUSE);
+
+    CHECK_EQ(connect_to(client, port), 0);
+    CHECK_GE(server = gs_accept(listener, NULL, NULL, GS_FOREVER), 0);
+    CHECK_EQ(bound_port(server), port);
+    size = sizeof name;
+    CHECK_EQ(gs_getpeername(server, (struct sockaddr *)&name, &size), 0);
+    CHECK_EQ(((struct sockaddr_in *)&name)->sin_port, bound_port(client));
+    CHECK_EQ(((struct sockaddr_in *)&name)->sin_addr.s_addr, htonl(INADDR_LOOPBACK));
+    CHECK_EQ(number_option(server, SOL_SOCKET, SO_REUSEADDR), 1); /* from the listener */
+
+    /* One direction ends, the other goes on. */
+    CHECK_EQ(gs_send(client, "hello", 5, 0, GS_FOREVER), 5);
+    CHECK_EQ(gs_shutdown_fd(client, SHUT_WR), 0);
+    CHECK_EQ(gs_send(client, "x", 1, 0, GS_FOREVER), -EPIPE);
+    CHECK_EQ(gs_recv(server, b, sizeof b, 0, GS_FOREVER), 5);
+    CHECK_EQ(gs_recv(server, b, sizeof b, 0, GS_FOREVER), 0);
+    CHECK_EQ(gs_send(server, "you", 3, 0, GS_FOREVER), 3);
+    CHECK_EQ(gs_recv(client, b, sizeof b, 0, GS_FOREVER), 3);
+
+    /* A close that resets. */
+    CHECK_EQ(gs_setsockopt(server, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once), 0);
+    CHECK_EQ(gs_close(server), 0);
+    CHECK_EQ(gs_recv(client, b, sizeof b, 0, GS_FOREVER), -ECONNRESET);
+    CHECK_EQ(number_option(client, SOL_SOCKET, SO_ERROR), 0);
+    CHECK_EQ(gs_close(client), 0);
+
+    /* A listener that is shut down: accepting ends, and nothing answers any more. */
+    CHECK_EQ(gs_spawn(close_soon, &listener), 0);
+    CHECK_EQ(gs_accept(listener, NULL, NULL, GS_FOREVER), -EINVAL);
+    CHECK_EQ(connect_to(other, port), -ECONNREFUSED);
+    CHECK_EQ(gs_close(other), 0);
+    CHECK_EQ(gs_close(listener), 0);
+
+    /* A reader that is shut down. */
+    CHECK_EQ(gs_unix_pair(pair), 0);
+    CHECK_EQ(gs_spawn(close_soon, &pair[0]), 0);
+    CHECK_EQ(gs_recv(pair[0], b, sizeof b, 0, GS_FOREVER), 0);
+    CHECK_EQ(gs_send(pair[1], "x", 1, 0, GS_FOREVER), -EPIPE);
+    size = sizeof name;
+    CHECK_EQ(gs_getpeername(pair[0], (struct sockaddr *)&name, &size), 0);
+    CHECK(name.ss_family == AF_UNIX && size == 2);
+    CHECK_EQ(gs_close(pair[0]), 0);
+    CHECK_EQ(gs_close(pair[1]), 0);
+
+    /* Bad arguments. */
+    CHECK_EQ(gs_socket(AF_INET, 77, 0), -EINVAL);
+    CHECK_EQ(gs_bind(-1, NULL, 0), -EINVAL);
+    CHECK_EQ(gs_listen(-1, 0), -EBADF);
+    CHECK_EQ(gs_shutdown_fd(-1, SHUT_WR), -EBADF);
+    CHECK_EQ(gs_getsockname(-1, (struct sockaddr *)&name, &size), -EBADF);
+    CHECK_EQ(gs_getsockname(-1, NULL, &size), -EINVAL);
+    CHECK_EQ(gs_getpeername(-1, (struct sockaddr *)&name, NULL), -EINVAL);
+    CHECK_EQ(gs_getsockopt(-1, SOL_SOCKET, SO_ERROR, NULL, &size), -EINVAL);
+    CHECK_EQ(gs_setsockopt(-1, SOL_SOCKET, SO_REUSEADDR, NULL, 0), -EINVAL);
+}
+
+GO_TEST(sockets_of_the_kernel)
+{
+    use_sockets(NULL);
+}
+
+TEST(sockets_of_a_bubble_do_the_same)
+{
+    CHECK_EQ(gs_test_explore(use_sockets, NULL, NULL, 200), 200);
+}
+
+static void one_family_each(void *arg)
+{
+    struct sockaddr_in6 at = {.sin6_family = AF_INET6, .sin6_port = htons(80)}, name;
+    socklen_t size = sizeof name;
+    int six = gs_socket(AF_INET6, SOCK_STREAM, 0), four = gs_socket(AF_INET, SOCK_STREAM, 0), on = 1, fd;
+    (void)arg;
+    CHECK_EQ(gs_setsockopt(six, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on), 0);
+    CHECK_EQ(gs_bind(four, (struct sockaddr *)&at, sizeof at), -EAFNOSUPPORT);
+    CHECK_EQ(gs_bind(six, (struct sockaddr *)&at, sizeof at), 0);
+    CHECK_EQ(gs_listen(six, 1), 0);
+    CHECK_EQ(gs_tcp_connect("127.0.0.1", 80, GS_FOREVER), -ECONNREFUSED);
+    CHECK_EQ(bind_to(four, INADDR_ANY, htons(80)), 0);
+    CHECK_EQ(gs_listen(four, 1), 0);
+    CHECK_GE(fd = gs_tcp_connect("127.0.0.1", 80, GS_FOREVER), 0);
+    CHECK_GE(gs_accept(four, (struct sockaddr *)&name, &size, GS_NOWAIT), 0);
+    CHECK_EQ(gs_close(fd), 0);
+    CHECK_GE(gs_tcp_connect("::1", 80, GS_FOREVER), 0);
+    size = sizeof name;
+    CHECK_GE(gs_accept(six, (struct sockaddr *)&name, &size, GS_NOWAIT), 0);
+    CHECK_EQ(name.sin6_family, AF_INET6);
+}
+
+TEST(a_port_may_be_a_listeners_of_each_family)
+{
+    CHECK_EQ(gs_test_run(one_family_each, NULL, NULL), 0);
+}
+
+static void send_to_a_path(void *arg)
+{
+    struct sockaddr_un at = {.sun_family = AF_UNIX, .sun_path = "/bubble"}, from;
+    socklen_t size = sizeof from;
+    int a = gs_socket(AF_UNIX, SOCK_DGRAM, 0), b = gs_socket(AF_UNIX, SOCK_DGRAM, 0);
+    char bytes[10];
+    (void)arg;
+    CHECK_EQ(gs_bind(a, (struct sockaddr *)&at, sizeof at), 0);
+    CHECK_EQ(gs_sendto(b, "x", 1, 0, (struct sockaddr *)&at, sizeof at, GS_FOREVER), 1);
+    CHECK_EQ(gs_recvfrom(a, bytes, sizeof bytes, 0, (struct sockaddr *)&from, &size, GS_FOREVER), 1);
+    CHECK_EQ(size, 0);
+    size = sizeof from;
+    CHECK_EQ(gs_getsockname(a, (struct sockaddr *)&from, &size), 0);
+    CHECK_EQ(size, offsetof(struct sockaddr_un, sun_path) + sizeof "/bubble");
+    CHECK_EQ(strcmp(from.sun_path, "/bubble"), 0);
+}
+
+TEST(a_unix_socket_needs_no_file_system)
+{
+    CHECK_EQ(gs_test_run(send_to_a_path, NULL, NULL), 0);
 }
 
 /* ---- The environment ---- */

@@ -552,10 +552,14 @@ static void connections(void)
 {
     struct sockaddr_in a = loopback(0), from;
     socklen_t len = sizeof from;
-    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), fd, accepted, e;
-    CHECK_GE(listener, 0);
-    CHECK_EQ(bind(listener, (struct sockaddr *)&a, sizeof a), 0);
-    CHECK_EQ(listen(listener, 1), 0);
+    int listener, fd, accepted, e, on = 1;
+    while (!GOOD(listener = gs_socket(AF_INET, SOCK_STREAM, 0)))
+        gs_yield();
+    (void)GOOD(gs_setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on));
+    while (!GOOD(gs_bind(listener, (struct sockaddr *)&a, sizeof a)))
+        gs_yield();
+    while (!GOOD(gs_listen(listener, 1)))
+        gs_yield();
     a = loopback(port_of(listener));
     fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     CHECK_GE(fd, 0);
@@ -565,6 +569,13 @@ static void connections(void)
         gs_yield();
     CHECK_EQ(ntohs(from.sin_port), port_of(fd));
     (void)GOOD(gs_adopt(accepted));
+    len = sizeof from;
+    (void)GOOD(gs_getsockname(fd, (struct sockaddr *)&from, &len));
+    len = sizeof from;
+    (void)GOOD(gs_getpeername(fd, (struct sockaddr *)&from, &len));
+    len = sizeof on;
+    (void)GOOD(gs_getsockopt(fd, SOL_SOCKET, SO_ERROR, &on, &len));
+    (void)GOOD(gs_shutdown_fd(fd, SHUT_WR));
     CHECK_EQ(gs_close(accepted), 0);
     CHECK_EQ(gs_close(fd), 0);
     CHECK_EQ(gs_close(listener), 0);

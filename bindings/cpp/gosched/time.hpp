@@ -10,9 +10,18 @@
 
 GS_HPP_BEGIN_NAMESPACE
 
-/// The clock of the library's deadlines, CLOCK_MONOTONIC.
-using clock = std::chrono::steady_clock;
-using time_point = std::chrono::time_point<clock, std::chrono::nanoseconds>;
+/// The clock of the library's deadlines: CLOCK_MONOTONIC, as std::chrono::steady_clock; in a bubble (gs::test::run) the
+/// bubble's.
+struct clock {
+    using duration = std::chrono::nanoseconds;
+    using rep = duration::rep;
+    using period = duration::period;
+    using time_point = std::chrono::time_point<clock>;
+    static constexpr bool is_steady = true;
+
+    static time_point now() noexcept { return time_point(duration(gs_now())); }
+};
+using time_point = clock::time_point;
 static_assert(sizeof(time_point) == sizeof(std::int64_t), "the elements of gs_after and gs_ticker_start");
 
 namespace detail {
@@ -57,7 +66,8 @@ public:
     template <class Clock, class Duration>
     deadline(const std::chrono::time_point<Clock, Duration> &at) noexcept
     {
-        if constexpr (std::is_same_v<Clock, clock>) {
+        // In a bubble a time of steady_clock is none of the bubble's.
+        if (std::is_same_v<Clock, clock> || (std::is_same_v<Clock, std::chrono::steady_clock> && gs_test_seed() == 0)) {
             const std::int64_t ns = detail::ns_of(at.time_since_epoch());
             at_ = ns < 1 ? 1 : ns; // smaller values are GS_NOWAIT and GS_FOREVER
         } else {

@@ -12,7 +12,10 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+/// How many runs there were.
+pub static RUNS: AtomicU64 = AtomicU64::new(0);
 
 /// How many bubbles there are.
 pub static BUBBLES: AtomicUsize = AtomicUsize::new(0);
@@ -40,6 +43,8 @@ pub struct Bubble {
     pub error: RefCell<Option<Py<PyAny>>>,
     /// The error's text.
     pub why: RefCell<CString>,
+    /// The number of the run, from 1 on: no other run of the process has it.
+    pub run: Cell<u64>,
     /// `check` looks at it.
     pub _stop: Py<Stop>,
 }

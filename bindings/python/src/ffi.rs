@@ -146,6 +146,7 @@ unsafe extern "C" {
     pub fn gs_data(g: *const gs_g) -> *mut c_void;
     pub fn gs_set_data(g: *mut gs_g, data: *mut c_void) -> c_int;
     pub fn gs_retain(g: *mut gs_g) -> *mut gs_g;
+    pub fn gs_join(g: *mut gs_g, deadline: i64) -> c_int;
     pub fn gs_release(g: *mut gs_g);
     pub fn gs_cancel(g: *mut gs_g) -> c_int;
     pub fn gs_uncancel() -> c_int;
@@ -167,6 +168,47 @@ unsafe extern "C" {
     pub fn gs_adopt(fd: c_int) -> c_int;
     pub fn gs_close(fd: c_int) -> c_int;
     pub fn gs_poll_fd(fd: c_int, events: c_int, deadline: i64) -> c_int;
+    pub fn gs_socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int;
+    pub fn gs_unix_pair(fds: *mut c_int) -> c_int;
+    pub fn gs_bind(fd: c_int, addr: *const c_void, len: u32) -> c_int;
+    pub fn gs_listen(fd: c_int, backlog: c_int) -> c_int;
+    pub fn gs_connect(fd: c_int, addr: *const c_void, len: u32, deadline: i64) -> c_int;
+    pub fn gs_accept(fd: c_int, addr: *mut c_void, len: *mut u32, deadline: i64) -> c_int;
+    pub fn gs_getsockname(fd: c_int, addr: *mut c_void, len: *mut u32) -> c_int;
+    pub fn gs_getpeername(fd: c_int, addr: *mut c_void, len: *mut u32) -> c_int;
+    pub fn gs_shutdown_fd(fd: c_int, how: c_int) -> c_int;
+    pub fn gs_getsockopt(
+        fd: c_int,
+        level: c_int,
+        name: c_int,
+        value: *mut c_void,
+        len: *mut u32,
+    ) -> c_int;
+    pub fn gs_setsockopt(
+        fd: c_int,
+        level: c_int,
+        name: c_int,
+        value: *const c_void,
+        len: u32,
+    ) -> c_int;
+    pub fn gs_recvfrom(
+        fd: c_int,
+        buf: *mut c_void,
+        n: usize,
+        flags: c_int,
+        addr: *mut c_void,
+        len: *mut u32,
+        deadline: i64,
+    ) -> isize;
+    pub fn gs_sendto(
+        fd: c_int,
+        buf: *const c_void,
+        n: usize,
+        flags: c_int,
+        addr: *const c_void,
+        len: u32,
+        deadline: i64,
+    ) -> isize;
     pub fn gs_recv(fd: c_int, buf: *mut c_void, n: usize, flags: c_int, deadline: i64) -> isize;
     pub fn gs_blocking(
         f: unsafe extern "C" fn(*mut c_void) -> *mut c_void,

@@ -122,6 +122,42 @@ size_t gosched_frames_of_new(PyObject *f, gs_frame *to)
     return 1;
 }
 
+/* The folder of the package, with a slash at its end; empty: not set. Written once, before a bubble begins. */
+static char package[4096];
+
+/* From now on the calls within the package that a goroutine is in are not shown: what is shown first is the caller. */
+void gosched_frames_hide(const char *folder, size_t length)
+{
+    if (length < sizeof package)
+        memcpy(package, folder, length);
+}
+
+static int is_in_package(const gs_frame *frame)
+{
+    return package[0] && frame->file && strncmp(frame->file, package, strlen(package)) == 0;
+}
+
+static size_t frames_from(const void *frame, int hides, gs_frame *frames, size_t room, struct room *copies, cpython_reader *read)
+{
+    size_t n = 0;
+    for (int looks = 0; frame && n < room && looks < MOST_LOOKS; looks++) {
+        struct cpython_place place;
+        if (cpython_read_frame(&place, frame, read) < 0)
+            break;
+        size_t used = copies ? copies->used : 0;
+        if (!place.is_hidden && describe(&frames[n], place.code, place.lasti, copies, read)) {
+            if (hides && n == 0 && is_in_package(&frames[n])) {
+                if (copies)
+                    copies->used = used;
+            } else {
+                n++;
+            }
+        }
+        frame = place.previous;
+    }
+    return n;
+}
+
 /* The frames of the goroutine with this owner: see interpreter.h. */
 size_t gosched_frames_of(void *owner, gs_frame *frames, size_t room)
 {
@@ -133,16 +169,9 @@ size_t gosched_frames_of(void *owner, gs_frame *frames, size_t room)
         copies = &rooms[atomic_fetch_add(&next_room, 1) % ROOMS];
         copies->used = 0;
     }
-    size_t n = 0;
     if (gosched_side_first_frame(owner, &frame, read) < 0)
         return 0;
-    for (int looks = 0; frame && n < room && looks < MOST_LOOKS; looks++) {
-        struct cpython_place place;
-        if (cpython_read_frame(&place, frame, read) < 0)
-            break;
-        if (!place.is_hidden)
-            n += (size_t)describe(&frames[n], place.code, place.lasti, copies, read);
-        frame = place.previous;
-    }
-    return n;
+    size_t n = frames_from(frame, 1, frames, room, copies, read);
+    /* A goroutine of the package's own. */
+    return n ? n : frames_from(frame, 0, frames, room, copies, read);
 }

@@ -3,13 +3,22 @@
 use crate::ffi::*;
 use pyo3::ffi;
 use pyo3::prelude::*;
-use std::ffi::c_void;
+use std::ffi::{c_char, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 unsafe extern "C" {
     fn gosched_frames_of(owner: *mut c_void, frames: *mut gs_frame, room: usize) -> usize;
+    fn gosched_frames_hide(folder: *const c_char, length: usize);
     fn gosched_frames_of_new(callable: *mut ffi::PyObject, frame: *mut gs_frame) -> usize;
+}
+
+/// Called before a bubble begins: what is shown of a goroutine begins with the caller of the package, whose
+/// folder this is, with a slash at its end.
+#[pyfunction]
+pub fn _hide_frames(folder: &str) {
+    // SAFETY: attached, so one call at a time.
+    unsafe { gosched_frames_hide(folder.as_ptr().cast(), folder.len()) };
 }
 
 /// What `frames.c` finds the frames of a goroutine by.

@@ -1,9 +1,11 @@
 //! Waiting for files, and reading and writing files that don't block.
 
+use crate::bubble;
 use crate::errors;
 use crate::ffi::*;
 use crate::goroutine::object::Goroutine;
 use crate::goroutine::thrown;
+use crate::lookers;
 use crate::park::{self, Ended, Timeout};
 use crate::shared::Shared;
 use crate::worker::{current, start};
@@ -70,7 +72,7 @@ impl Waiting {
 
 /// Waits for a file by `f`; `cancel_fd` can end the wait. `is_look`: `f` only returns the events
 /// for which the file is ready.
-fn wait_for(
+pub fn wait_for(
     py: Python<'_>,
     fd: i32,
     timeout: Timeout,
@@ -185,7 +187,12 @@ pub fn wait_fds<'py>(
     list: Vec<(i32, i32)>,
     timeout: Option<f64>,
 ) -> PyResult<Bound<'py, PyList>> {
-    let timeout = Timeout::after(timeout)?;
+    let timeout = match Timeout::after(timeout)? {
+        // As with the kernel the clock is past the end of the time afterwards: some callers, such as
+        // socketserver's, go on as long as no less than nothing is left.
+        Timeout::At(at) if bubble::is_inside() => Timeout::At(at + 1),
+        timeout => timeout,
+    };
     let mut fds: Vec<libc::pollfd> = list
         .iter()
         .map(|&(fd, events)| libc::pollfd { fd, events: events as i16, revents: 0 })
@@ -232,7 +239,7 @@ fn look_at(py: Python<'_>, fds: &mut [libc::pollfd]) -> PyResult<i32> {
         // SAFETY: the array has as many entries as the call says.
         let n = unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, 0) };
         if n >= 0 {
-            return Ok(n);
+            return Ok(if bubble::is_inside() { look_inside(py, fds) } else { n });
         }
         if io::Error::last_os_error().raw_os_error() != Some(libc::EINTR) {
             return Err(errors::last());
@@ -241,8 +248,27 @@ fn look_at(py: Python<'_>, fds: &mut [libc::pollfd]) -> PyResult<i32> {
     }
 }
 
+/// As `look_at`, after poll(2): asks the library about descriptors of a bubble's network, which the kernel
+/// doesn't know.
+#[cold]
+fn look_inside(py: Python<'_>, fds: &mut [libc::pollfd]) -> i32 {
+    for f in fds.iter_mut().filter(|f| f.revents & libc::POLLNVAL != 0) {
+        // SAFETY: without the GIL.
+        match current::call(py, || unsafe { gs_poll_fd(f.fd, f.events.into(), GS_NOWAIT) }) {
+            found if found > 0 => f.revents = found as i16,
+            e if e == -libc::EAGAIN => f.revents = 0,
+            _ => {}
+        }
+    }
+    fds.iter().filter(|f| f.revents != 0).count() as i32
+}
+
 /// Waits for several files through one epoll file that stands for all of them.
 fn wait_many(py: Python<'_>, fds: &mut [libc::pollfd], timeout: Timeout) -> PyResult<()> {
+    if bubble::is_inside() {
+        while lookers::wait(py, fds, timeout)? && look_at(py, fds)? == 0 {}
+        return Ok(());
+    }
     // SAFETY: plain system calls.
     let set = Owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) });
     if set.0 < 0 {
@@ -305,10 +331,10 @@ fn retry(
 }
 
 /// A bytes object whose size is not yet known.
-struct Bytes(*mut py_ffi::PyObject);
+pub struct Bytes(*mut py_ffi::PyObject);
 
 impl Bytes {
-    fn new(py: Python<'_>, n: isize) -> PyResult<Bytes> {
+    pub fn new(py: Python<'_>, n: isize) -> PyResult<Bytes> {
         if n < 0 {
             return Err(errors::value("negative buffersize in recv"));
         }
@@ -317,12 +343,12 @@ impl Bytes {
         if bytes.is_null() { Err(PyErr::fetch(py)) } else { Ok(Bytes(bytes)) }
     }
 
-    fn at(&self) -> *mut c_void {
+    pub fn at(&self) -> *mut c_void {
         // SAFETY: the object is a bytes object.
         unsafe { py_ffi::PyBytes_AsString(self.0).cast() }
     }
 
-    fn of_size(mut self, py: Python<'_>, size: usize) -> PyResult<Py<PyAny>> {
+    pub fn of_size(mut self, py: Python<'_>, size: usize) -> PyResult<Py<PyAny>> {
         // SAFETY: only this function knows the object; after an error it is gone.
         unsafe {
             let room = py_ffi::PyBytes_Size(self.0) as usize;
@@ -435,7 +461,7 @@ pub fn read(py: Python<'_>, fd: i32, n: isize, timeout: Option<f64>) -> PyResult
 }
 
 /// The address and number of an object's bytes. They stay as long as the buffer does.
-fn bytes_of(buffer: &PyBuffer<u8>, writable: bool) -> PyResult<(usize, usize)> {
+pub fn bytes_of(buffer: &PyBuffer<u8>, writable: bool) -> PyResult<(usize, usize)> {
     if !buffer.is_c_contiguous() {
         return Err(PyBufferError::new_err("the buffer must be contiguous"));
     }
@@ -446,7 +472,7 @@ fn bytes_of(buffer: &PyBuffer<u8>, writable: bool) -> PyResult<(usize, usize)> {
 }
 
 /// A buffer of an object's bytes, whatever its format.
-fn buffer_of(object: &Bound<'_, PyAny>) -> PyResult<PyBuffer<u8>> {
+pub fn buffer_of(object: &Bound<'_, PyAny>) -> PyResult<PyBuffer<u8>> {
     match PyBuffer::get(object) {
         Ok(buffer) => Ok(buffer),
         // A buffer of another format, such as array.array's, is viewed as bytes.

@@ -6,12 +6,13 @@
 //!
 //! - `lib`: the module's functions and classes.
 //! - `worker::finish`: the end of Python, and forks.
-//! - `channel`, `queue`, the classes of `sync`, `io`, `blocking`, `sleep`: what goroutines wait
+//! - `channel`, `queue`, the classes of `sync`, `network`, `io`, `blocking`, `sleep`: what goroutines wait
 //!   for; `signals`: notices signals while a goroutine computes, or none runs; `watch`: looks for
 //!   goroutines that hold a thread up; `own`: which threads of the process are the package's own;
 //!   `info`: what the runtime is and does; `capi`: what C extensions get, with `handle` and
 //!   `format`; `fast`: in front of the methods that are called the most; `goroutine::go`,
 //!   `goroutine::methods`: Python's side of goroutines.
+//! - `lookers`: waiting for several files in a bubble.
 //! - `park`: waiting. Every call that may wait goes through it.
 //! - `worker::start`: makes sure that there is a thread for goroutines.
 //! - `goroutine::spawn`: makes goroutines; `goroutine::body`: what runs there.
@@ -40,6 +41,8 @@ mod handle;
 mod info;
 mod interpreter;
 mod io;
+mod lookers;
+mod network;
 mod outside;
 mod own;
 mod park;
@@ -92,7 +95,8 @@ fn _gosched(m: &Bound<'_, PyModule>) -> PyResult<()> {
         goroutine::go::go goroutine::go::spawn goroutine::go::_spawn_first goroutine::go::current goroutine::go::main
         goroutine::go::_are_threads goroutine::list::goroutines goroutine::list::num_goroutines
         goroutine::thrown::_is_raising worker::current::get_ident
-        sleep::yield_ sleep::_give_way sleep::sleep sleep::_push_timeout sleep::_pop_timeout
+        sleep::yield_ sleep::_give_way sleep::sleep sleep::monotonic sleep::monotonic_ns sleep::time sleep::time_ns
+        sleep::_push_timeout sleep::_pop_timeout
         sync::lock::_waiter_lock sync::lock::_inner_lock sync::rlock::_inner_rlock
         channel::select channel::after channel::_ticker channel::_ticker_stop
         builtin::_built_in
@@ -104,7 +108,10 @@ fn _gosched(m: &Bound<'_, PyModule>) -> PyResult<()> {
         info::_trace_start info::_trace_stop info::_flight_start info::_flight_stop info::_flight_write
         signals::_listen signals::_wait_for_signal signals::_interrupt_main signals::_restarts signals::_check_signals
         worker::finish::_finalize worker::finish::_forked worker::ending::_is_ending
-        testing::_test_run testing::_test_fail testing::_test_seed testing::_test_now
+        testing::_test_run testing::_test_fail testing::_test_seed testing::_test_now frames::_hide_frames
+        network::_net_run network::_net_socket network::_net_pair network::_net_knows network::_net_bind network::_net_listen
+        network::_net_connect network::_net_accept network::_net_name network::_net_shutdown network::_net_getsockopt
+        network::_net_setsockopt network::_net_recv network::_net_recv_into network::_net_send
         interpreter::_before_fork interpreter::_after_fork
     }
     sys::add_functions(m)

@@ -1,5 +1,6 @@
 //! Giving way, sleeping, and the `Timeout`s of Python.
 
+use crate::bubble;
 use crate::errors;
 use crate::ffi::*;
 use crate::park::{self, Timeout};
@@ -60,6 +61,43 @@ pub fn sleep(py: Python<'_>, seconds: f64) -> PyResult<()> {
             Ok(())
         }
     }
+}
+
+/// time.monotonic(), which is the clock of deadlines: in a bubble its own.
+#[pyfunction]
+pub fn monotonic() -> f64 {
+    // SAFETY: no preconditions.
+    unsafe { gs_now() as f64 / 1e9 }
+}
+
+/// time.monotonic_ns(), as `monotonic`.
+#[pyfunction]
+pub fn monotonic_ns() -> i64 {
+    // SAFETY: no preconditions.
+    unsafe { gs_now() }
+}
+
+/// The time of time.time() at which a bubble's clock begins, which then shows one second: the beginning of
+/// the year 2000, as in Go's synctest, in ns.
+const EPOCH: i64 = 946_684_800_000_000_000;
+const BEGIN: i64 = 1_000_000_000;
+
+/// time.time_ns(): in a bubble by its clock.
+#[pyfunction]
+pub fn time_ns() -> i64 {
+    if bubble::is_inside() {
+        return EPOCH + monotonic_ns() - BEGIN;
+    }
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writable.
+    unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &mut now) };
+    now.tv_sec * 1_000_000_000 + now.tv_nsec
+}
+
+/// time.time(), as `time_ns`.
+#[pyfunction]
+pub fn time() -> f64 {
+    time_ns() as f64 / 1e9
 }
 
 /// For gosched.Timeout: it expires in this number of seconds, in the running goroutine.

@@ -7,21 +7,19 @@
 //! A goroutine that is left when its run is over never runs again. The frames that it was in stay, and
 //! so does its thread state: other objects may refer to them.
 
-use crate::bubble::{BUBBLES, Bubble, MINE, Stop, fail, mine};
+use crate::bubble::{BUBBLES, Bubble, MINE, RUNS, Stop, fail, mine};
 use crate::errors;
 use crate::ffi::*;
-use crate::goroutine::object::Goroutine;
 use crate::goroutine::{list, spawn};
-use crate::sys::attach::{self, Away};
+use crate::sys::attach;
 use crate::sys::threads;
 use crate::worker::{current, start};
-use pyo3::ffi as py_ffi;
 use pyo3::prelude::*;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
 /// Ends the run that the caller is in as failed by an exception. Does nothing outside of a bubble.
 #[pyfunction]
@@ -50,6 +48,7 @@ unsafe extern "C" fn begin(bubble: *mut c_void) {
     // SAFETY: it stays until the thread's call has returned.
     let bubble = unsafe { &*bubble.cast::<Bubble>() };
     let Some(away) = bubble.away.take() else { return };
+    bubble.run.set(RUNS.fetch_add(1, Ordering::Relaxed) + 1);
     // SAFETY: the thread has left Python with this state, and enters again only after its call. pyo3
     // takes the thread for attached: the frame of `_test_run` is below.
     let spawned = unsafe {
@@ -164,13 +163,15 @@ pub fn _test_run(
         failed: RefCell::new(Vec::new()),
         error: RefCell::new(None),
         why: RefCell::new(CString::default()),
+        run: Cell::new(0),
         _stop: stop,
     };
     let at = ptr::from_ref(&bubble) as usize;
     BUBBLES.fetch_add(1, Ordering::Relaxed);
     MINE.with(|mine| mine.set(&raw const bubble));
+    let worker = &raw const bubble.worker;
     // SAFETY: the bubble stays until this is undone, below.
-    threads::set_own(Some(unsafe { &*(&raw const bubble.worker) }));
+    threads::set_own(Some(unsafe { &*worker }));
     // SAFETY: a plain thread, which leaves Python with its state. `begin` takes the state for a moment
     // in each run, and puts it back.
     let result = unsafe {

@@ -1,12 +1,12 @@
 //! The system calls of the network in memory.
 
 use super::flights::What;
-use super::sockets::{Endpoint, Id, State};
+use super::sockets::{Endpoint, Id, Socket, State};
 use super::{Inner, Network};
 use crate::os::epoll::{ERR, HUP, IN, OUT, RDHUP};
 use crate::os::file::{self, Buffer};
 use crate::os::socket::Address;
-use crate::os::stand_in::StandIn;
+use crate::os::stand_in::{OptionValue, StandIn};
 use crate::sched::run::ordered;
 
 pub static CALLS: StandIn = StandIn {
@@ -17,6 +17,11 @@ pub static CALLS: StandIn = StandIn {
     accept,
     connect,
     bind,
+    listen,
+    shut_down,
+    name,
+    option,
+    set_option,
     closed,
     take_error,
     poll,
@@ -50,7 +55,13 @@ fn with_socket(fd: i32, f: impl FnOnce(&Network, &mut Inner, Id) -> isize) -> Op
     .flatten()
 }
 
+/// `None` for sockets that are none of the network's.
 fn socket(family: i32, kind: i32) -> Option<i32> {
+    let is_known = [libc::AF_INET, libc::AF_INET6, libc::AF_UNIX].contains(&family)
+        && [libc::SOCK_STREAM, libc::SOCK_DGRAM].contains(&(kind & 0xf));
+    if !is_known {
+        return None;
+    }
     with(|net| {
         let inner = &mut net.inner.borrow_mut();
         match file::open_path() {
@@ -85,19 +96,194 @@ fn pair() -> Option<[i32; 2]> {
     Some(fds)
 }
 
-unsafe fn bind(fd: i32, to: *const Address, len: u32, backlog: Option<i32>) -> Option<isize> {
+unsafe fn bind(fd: i32, to: *const Address, len: u32) -> Option<isize> {
     // SAFETY: as bind(2).
     let at = unsafe { Endpoint::from_raw(to, len) };
+    with_socket(fd, |_, inner, id| match at.and_then(|at| inner.sockets.bind(id, at)) {
+        Ok(()) => 0,
+        Err(e) => e as isize,
+    })
+}
+
+fn listen(fd: i32, backlog: i32) -> Option<isize> {
     with_socket(fd, |_, inner, id| {
-        let bound = at.and_then(|at| inner.sockets.bind(id, at));
-        if let Err(e) = bound {
+        let Some(socket) = inner.sockets.get(id) else { return -libc::EBADF as isize };
+        if socket.kind == libc::SOCK_DGRAM {
+            return -libc::EOPNOTSUPP as isize;
+        }
+        let nowhere = Endpoint::nowhere(socket.family);
+        let is_free = matches!(socket.state, State::New | State::Listening);
+        let can_bind = socket.local.is_some() || socket.family != libc::AF_UNIX;
+        if !is_free || !can_bind {
+            return -libc::EINVAL as isize;
+        }
+        if socket.local.is_none()
+            && let Err(e) = inner.sockets.bind(id, nowhere)
+        {
             return e as isize;
         }
-        if let (Some(backlog), Some(socket)) = (backlog, inner.sockets.get_mut(id)) {
+        if let Some(socket) = inner.sockets.get_mut(id) {
             socket.state = State::Listening;
             socket.most_waiting = backlog.max(1) as usize;
         }
         0
+    })
+}
+
+unsafe fn name(fd: i32, is_peer: bool, at: *mut Address, len: *mut u32) -> Option<isize> {
+    with_socket(fd, |_, inner, id| {
+        let Some(socket) = inner.sockets.get(id) else { return -libc::EBADF as isize };
+        if at.is_null() || len.is_null() {
+            return -libc::EFAULT as isize;
+        }
+        let named = if is_peer { &socket.remote } else { &socket.local };
+        let is_connected = match socket.kind {
+            libc::SOCK_DGRAM => named.is_some(),
+            _ => socket.state == State::Connected && !socket.is_reset,
+        };
+        if is_peer && !is_connected {
+            return -libc::ENOTCONN as isize;
+        }
+        let named = named.clone().unwrap_or(Endpoint::nowhere(socket.family));
+        // SAFETY: as getsockname(2).
+        unsafe { named.write(socket.family, at, len) };
+        0
+    })
+}
+
+fn shut_down(fd: i32, how: i32) -> Option<isize> {
+    let (reads, writes) = match how {
+        libc::SHUT_RD => (true, false),
+        libc::SHUT_WR => (false, true),
+        libc::SHUT_RDWR => (true, true),
+        _ => return with_socket(fd, |_, _, _| -libc::EINVAL as isize),
+    };
+    with_socket(fd, |net, inner, id| {
+        let Some(socket) = inner.sockets.get_mut(id) else { return -libc::EBADF as isize };
+        let (peer, is_inet) = (socket.peer, socket.family != libc::AF_UNIX);
+        let (is_silent, is_unix_stream) = (socket.is_silent, !is_inet && peer.is_some());
+        match socket.state {
+            State::Listening if reads => {
+                socket.state = State::New;
+                for waiting in core::mem::take(&mut socket.backlog) {
+                    inner.end_stream(net, waiting, true);
+                }
+                inner.event(id, IN | HUP | RDHUP);
+                return 0;
+            }
+            State::Listening => return 0,
+            State::Connecting => {
+                (socket.state, socket.error) = (State::New, -libc::ECONNABORTED);
+                inner.event(id, IN | OUT | ERR | HUP);
+                return 0;
+            }
+            State::New if socket.kind == libc::SOCK_STREAM || socket.remote.is_none() => {
+                return -libc::ENOTCONN as isize;
+            }
+            _ if socket.is_reset => return -libc::ENOTCONN as isize,
+            State::New | State::Connected => {}
+        }
+        let was_ended = socket.sends_no_more;
+        socket.sends_no_more |= writes;
+        socket.is_ended |= reads;
+        let is_closed = socket.is_ended && socket.sends_no_more;
+        let mut events = if reads { IN | RDHUP } else { 0 };
+        events |= if writes { OUT } else { 0 } | if is_closed { HUP } else { 0 };
+        inner.event(id, events);
+        if let Some(peer) = peer {
+            if writes && !was_ended {
+                let way = net.way(is_inet);
+                inner.tell_end(peer, way, false, is_silent);
+            }
+            if is_unix_stream
+                && reads
+                && let Some(other) = inner.sockets.get_mut(peer)
+            {
+                other.sends_no_more = true;
+                inner.event(peer, OUT);
+            }
+        }
+        0
+    })
+}
+
+/// The value of an option that was not set, of those that are numbers and have another than 0.
+fn usual(socket: &Socket, level: i32, name: i32) -> i32 {
+    let is_stream = socket.kind == libc::SOCK_STREAM;
+    let protocol = match socket.family {
+        libc::AF_UNIX => 0,
+        _ if is_stream => libc::IPPROTO_TCP,
+        _ => libc::IPPROTO_UDP,
+    };
+    match (level, name) {
+        (libc::SOL_SOCKET, libc::SO_TYPE) => socket.kind,
+        (libc::SOL_SOCKET, libc::SO_DOMAIN) => socket.family,
+        (libc::SOL_SOCKET, libc::SO_PROTOCOL) => protocol,
+        (libc::SOL_SOCKET, libc::SO_ACCEPTCONN) => i32::from(socket.state == State::Listening),
+        (libc::SOL_SOCKET, libc::SO_SNDBUF) => WINDOW as i32,
+        (libc::SOL_SOCKET, libc::SO_RCVBUF) if is_stream => WINDOW as i32,
+        (libc::SOL_SOCKET, libc::SO_RCVBUF) => super::flights::DATAGRAMS as i32,
+        _ => 0,
+    }
+}
+
+/// Whether a socket of the network has options of this level.
+fn has_level(socket: &Socket, level: i32) -> bool {
+    let is_inet = socket.family != libc::AF_UNIX;
+    match level {
+        libc::SOL_SOCKET => true,
+        libc::IPPROTO_IP => is_inet,
+        libc::IPPROTO_IPV6 => socket.family == libc::AF_INET6,
+        libc::IPPROTO_TCP => is_inet && socket.kind == libc::SOCK_STREAM,
+        libc::IPPROTO_UDP => is_inet && socket.kind == libc::SOCK_DGRAM,
+        _ => false,
+    }
+}
+
+fn option(fd: i32, level: i32, name: i32) -> Option<OptionValue> {
+    let mut value = Err(-libc::EBADF);
+    with_socket(fd, |_, inner, id| {
+        let Some(socket) = inner.sockets.get_mut(id) else { return 0 };
+        value = match (level, name) {
+            _ if !has_level(socket, level) => Err(-libc::EOPNOTSUPP),
+            (libc::SOL_SOCKET, libc::SO_ERROR) => {
+                Ok((-core::mem::take(&mut socket.error)).to_ne_bytes().to_vec())
+            }
+            // Not numbers, and nothing that is so here.
+            (libc::SOL_SOCKET, libc::SO_PEERCRED | libc::SO_PEERSEC)
+            | (libc::IPPROTO_TCP, libc::TCP_INFO) => Err(-libc::ENOPROTOOPT),
+            _ => Ok(match socket.options.get(&(level, name)) {
+                Some(bytes) => bytes.clone(),
+                None if (level, name) == (libc::SOL_SOCKET, libc::SO_LINGER) => vec![0; 8],
+                None => usual(socket, level, name).to_ne_bytes().to_vec(),
+            }),
+        };
+        0
+    })?;
+    Some(value)
+}
+
+/// Notes the value. Of all options only `IPV6_V6ONLY`, and `SO_LINGER` with a time of 0, have an
+/// effect.
+fn set_option(fd: i32, level: i32, name: i32, value: &[u8]) -> Option<isize> {
+    with_socket(fd, |_, inner, id| {
+        let Some(socket) = inner.sockets.get_mut(id) else { return -libc::EBADF as isize };
+        if !has_level(socket, level) {
+            return -libc::ENOPROTOOPT as isize;
+        }
+        if value.is_empty() {
+            return -libc::EINVAL as isize;
+        }
+        socket.options.insert((level, name), value.to_vec());
+        0
+    })
+}
+
+/// Whether a close resets the connection: `SO_LINGER` is on, with a time of 0.
+fn resets_when_closed(socket: &Socket) -> bool {
+    let value = socket.options.get(&(libc::SOL_SOCKET, libc::SO_LINGER));
+    value.is_some_and(|value| {
+        value.iter().take(4).any(|&b| b != 0) && value.iter().skip(4).all(|&b| b == 0)
     })
 }
 
@@ -117,7 +303,8 @@ unsafe fn connect(fd: i32, to: *const Address, len: u32) -> Option<isize> {
             return e as isize;
         }
         let to = match to {
-            Ok(to) if to.is_local() => to,
+            Ok(to) if !to.is_of(socket.family) => return -libc::EAFNOSUPPORT as isize,
+            Ok(to) if to.is_local() => to.reached(),
             Ok(_) => return -libc::ENETUNREACH as isize,
             Err(e) => return e as isize,
         };
@@ -211,6 +398,9 @@ impl Network {
             let e = core::mem::take(&mut socket.error);
             return if e < 0 { e as isize } else { -libc::EPIPE as isize };
         }
+        if socket.sends_no_more {
+            return -libc::EPIPE as isize;
+        }
         let peer = match (socket.state, socket.peer) {
             (State::Connected, Some(peer)) => peer,
             _ => return -libc::ENOTCONN as isize,
@@ -267,8 +457,12 @@ impl Network {
         if let e @ ..0 = core::mem::take(&mut socket.error) {
             return e as isize;
         }
+        if socket.sends_no_more {
+            return -libc::EPIPE as isize;
+        }
         let to = match to.or_else(|| socket.remote.clone().map(Ok)) {
-            Some(Ok(to)) if to.is_local() => to,
+            Some(Ok(to)) if !to.is_of(socket.family) => return -libc::EAFNOSUPPORT as isize,
+            Some(Ok(to)) if to.is_local() => to.reached(),
             Some(Ok(_)) => return -libc::ENETUNREACH as isize,
             Some(Err(e)) => return e as isize,
             None => return -libc::EDESTADDRREQ as isize,
@@ -311,15 +505,18 @@ unsafe fn receive(
                 return e as isize;
             }
             let Some((sender, bytes)) = socket.datagrams.front().cloned() else {
-                return -libc::EAGAIN as isize;
+                return if socket.is_ended { 0 } else { -libc::EAGAIN as isize };
             };
             let family = socket.family;
             if !peeks {
                 socket.datagrams.pop_front();
             }
-            // SAFETY: as recvmsg(2).
+            // SAFETY: as recvmsg(2): an unnamed socket gives no address.
             let n = unsafe {
-                sender.write(family, from, len);
+                match &sender {
+                    Endpoint::Unix(name) if name.is_empty() && !len.is_null() => *len = 0,
+                    named => named.write(family, from, len),
+                }
                 scatter(buffers, &bytes)
             };
             return if flags & libc::MSG_TRUNC != 0 { bytes.len() } else { n } as isize;
@@ -361,12 +558,13 @@ fn closed(fd: i32) {
         inner.now = crate::os::time::now();
         let Some(id) = inner.sockets.forget(fd) else { return };
         let Some(socket) = inner.sockets.remove(id) else { return };
-        for waiting in socket.backlog {
+        for &waiting in &socket.backlog {
             inner.end_stream(net, waiting, true);
         }
         if let Some(peer) = socket.peer {
             let way = net.way(socket.family != libc::AF_UNIX);
-            inner.tell_end(peer, way, !socket.inbox.is_empty(), socket.is_silent);
+            let resets = !socket.inbox.is_empty() || resets_when_closed(&socket);
+            inner.tell_end(peer, way, resets, socket.is_silent);
         }
     });
 }
@@ -396,6 +594,7 @@ impl Inner {
             events |= ERR;
         }
         if s.kind == libc::SOCK_DGRAM {
+            events |= if s.is_ended { IN | RDHUP } else { 0 };
             return events | OUT | if s.datagrams.is_empty() { 0 } else { IN };
         }
         if !s.inbox.is_empty() || !s.backlog.is_empty() || s.is_ended || s.is_reset || s.error < 0 {
@@ -404,11 +603,11 @@ impl Inner {
         if s.is_ended || s.is_reset {
             events |= RDHUP;
         }
-        if s.is_reset || (s.state == State::New && s.error < 0) {
+        if s.is_reset || (s.state == State::New && s.error < 0) || (s.is_ended && s.sends_no_more) {
             events |= HUP;
         }
         let has_room = s.state == State::Connected && s.unread < WINDOW;
-        if has_room || s.is_reset || s.error < 0 {
+        if has_room || s.is_reset || s.error < 0 || s.sends_no_more {
             events |= OUT;
         }
         events

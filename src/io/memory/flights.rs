@@ -79,7 +79,7 @@ impl Flights {
 }
 
 /// How much a socket for datagrams holds before it drops further ones, in bytes.
-const DATAGRAMS: usize = 208 << 10;
+pub const DATAGRAMS: usize = 208 << 10;
 
 impl Inner {
     /// Tells the poller of a socket's event.
@@ -167,8 +167,10 @@ impl Inner {
             return self.flights.send(back, What::Refused { to: from, error });
         };
         let server = self.sockets.add(family, libc::SOCK_STREAM);
+        let options = self.sockets.get(listener).map(|l| l.options.clone());
         if let Some(socket) = self.sockets.get_mut(server) {
             socket.state = State::Connected;
+            socket.options = options.unwrap_or_default();
             (socket.local, socket.remote, socket.peer) = (Some(to), local, Some(from));
         }
         if let Some(listener) = self.sockets.get_mut(listener) {

@@ -1,7 +1,7 @@
 //! The sockets of the network in memory.
 
 use crate::os::socket::{self, Address, SocketAddress};
-use core::net::{IpAddr, Ipv6Addr, SocketAddr};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::collections::{BTreeMap, VecDeque};
 
 /// The number of a socket, which no other socket of the network has.
@@ -49,6 +49,40 @@ impl Endpoint {
         Ok(Endpoint::Ip(SocketAddr::new(ip.ip().to_canonical(), ip.port())))
     }
 
+    /// Where a socket of this family is that is not bound.
+    pub fn nowhere(family: i32) -> Endpoint {
+        let ip: IpAddr = match family {
+            libc::AF_INET => Ipv4Addr::UNSPECIFIED.into(),
+            libc::AF_INET6 => Ipv6Addr::UNSPECIFIED.into(),
+            _ => return Endpoint::Unix(Vec::new()),
+        };
+        Endpoint::Ip(SocketAddr::new(ip, 0))
+    }
+
+    /// What a client reaches by this endpoint: the wildcard address is the loopback address.
+    pub fn reached(self) -> Endpoint {
+        match self {
+            Endpoint::Ip(at) if at.ip().is_unspecified() => {
+                let ip: IpAddr = match at.ip() {
+                    IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+                    IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+                };
+                Endpoint::Ip(SocketAddr::new(ip, at.port()))
+            }
+            other => other,
+        }
+    }
+
+    /// Whether a socket of this family can be there.
+    pub fn is_of(&self, family: i32) -> bool {
+        match self {
+            Endpoint::Ip(at) => {
+                family == libc::AF_INET6 || (family == libc::AF_INET && at.is_ipv4())
+            }
+            Endpoint::Unix(_) => family == libc::AF_UNIX,
+        }
+    }
+
     /// Writes the endpoint as an address of this family, as accept(2) does.
     ///
     /// # Safety
@@ -57,31 +91,34 @@ impl Endpoint {
         if to.is_null() || len.is_null() {
             return;
         }
-        let address = match self {
+        let put = |from: *const u8, full: usize| {
+            // SAFETY: the callers below give what is readable; writable for `*len`, as the caller of
+            // `write` says.
+            unsafe {
+                to.cast::<u8>().copy_from_nonoverlapping(from, full.min(*len as usize));
+                *len = full as u32;
+            }
+        };
+        match self {
             Endpoint::Ip(at) => {
                 let ip = match at.ip() {
-                    IpAddr::V4(v4) if family == libc::AF_INET6 => v4.to_ipv6_mapped().into(),
+                    IpAddr::V4(v4) if family == libc::AF_INET6 => match v4.is_unspecified() {
+                        true => Ipv6Addr::UNSPECIFIED.into(),
+                        false => v4.to_ipv6_mapped().into(),
+                    },
                     ip => ip,
                 };
-                Some(SocketAddress::new(SocketAddr::new(ip, at.port())))
+                let address = SocketAddress::new(SocketAddr::new(ip, at.port()));
+                let (from, full) = address.as_raw();
+                put(from.cast(), full as usize);
             }
-            Endpoint::Unix(_) => None,
-        };
-        // SAFETY: writable for `*len`, as the caller says.
-        unsafe {
-            match address {
-                Some(address) => {
-                    let (from, full) = address.as_raw();
-                    let n = full.min(*len) as usize;
-                    to.cast::<u8>().copy_from_nonoverlapping(from.cast(), n);
-                    *len = full;
+            Endpoint::Unix(name) => {
+                let mut bytes = (libc::AF_UNIX as u16).to_ne_bytes().to_vec();
+                bytes.extend(name);
+                if name.first().is_some_and(|&b| b != 0) {
+                    bytes.push(0);
                 }
-                None => {
-                    if *len as usize >= size_of::<u16>() {
-                        to.cast::<u16>().write_unaligned(libc::AF_UNIX as u16);
-                    }
-                    *len = size_of::<u16>() as u32;
-                }
+                put(bytes.as_ptr(), bytes.len());
             }
         }
     }
@@ -94,16 +131,26 @@ impl Endpoint {
         }
     }
 
-    /// Whether what is sent to `to` reaches a socket that is bound here.
-    fn takes(&self, to: &Endpoint) -> bool {
+    /// Whether what is sent to `to` reaches a socket that is bound here. `is_v6_only`: the socket has
+    /// `IPV6_V6ONLY`.
+    fn takes(&self, is_v6_only: bool, to: &Endpoint) -> bool {
         match (self, to) {
-            (Endpoint::Ip(own), Endpoint::Ip(to)) => {
-                let any = own.ip().is_unspecified() || to.ip().is_unspecified();
-                own.port() == to.port() && (any || own.ip() == to.ip())
+            (Endpoint::Ip(own), Endpoint::Ip(to)) if own.ip().is_unspecified() => {
+                let is_any = own.is_ipv6() && !is_v6_only;
+                own.port() == to.port() && (is_any || own.is_ipv6() == to.is_ipv6())
             }
             _ => self == to,
         }
     }
+}
+
+/// A socket's options that were set, by their levels and names.
+pub type SocketOptions = BTreeMap<(i32, i32), Vec<u8>>;
+
+/// Whether the option of `IPV6_V6ONLY` is on.
+fn is_v6_only(options: &SocketOptions) -> bool {
+    let value = options.get(&(libc::IPPROTO_IPV6, libc::IPV6_V6ONLY));
+    value.is_some_and(|value| value.iter().any(|&b| b != 0))
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -125,6 +172,7 @@ pub struct Socket {
     pub watch: Option<u64>,
     /// What `SO_ERROR` gives.
     pub error: i32,
+    pub options: SocketOptions,
     // A socket that listens.
     pub backlog: VecDeque<Id>,
     pub most_waiting: usize,
@@ -139,12 +187,22 @@ pub struct Socket {
     pub unread: usize,
     /// When what was sent here last arrives, in ns.
     pub last_arrival: i64,
+    /// Nothing comes after the inbox: the other side has ended the stream, or it is shut down here.
     pub is_ended: bool,
+    /// It is shut down for sending.
+    pub sends_no_more: bool,
     pub is_reset: bool,
     /// Nothing comes through any more, in either direction.
     pub is_silent: bool,
     // For datagrams.
     pub datagrams: VecDeque<(Endpoint, Vec<u8>)>,
+}
+
+impl Socket {
+    /// Whether what is sent to the endpoint reaches the socket.
+    fn is_reached_by(&self, to: &Endpoint) -> bool {
+        self.local.as_ref().is_some_and(|own| own.takes(is_v6_only(&self.options), to))
+    }
 }
 
 pub struct Sockets {
@@ -173,6 +231,7 @@ impl Sockets {
             remote: None,
             watch: None,
             error: 0,
+            options: SocketOptions::new(),
             backlog: VecDeque::new(),
             most_waiting: 0,
             peer: None,
@@ -182,6 +241,7 @@ impl Sockets {
             unread: 0,
             last_arrival: 0,
             is_ended: false,
+            sends_no_more: false,
             is_reset: false,
             is_silent: false,
             datagrams: VecDeque::new(),
@@ -222,28 +282,38 @@ impl Sockets {
     pub fn find(&self, kind: i32, to: &Endpoint) -> Option<Id> {
         let gets = |s: &Socket| {
             let is_open = kind == libc::SOCK_DGRAM || s.state == State::Listening;
-            s.kind == kind && is_open && s.local.as_ref().is_some_and(|own| own.takes(to))
+            s.kind == kind && is_open && s.is_reached_by(to)
         };
         self.all.iter().find(|(_, socket)| gets(socket)).map(|(&id, _)| id)
     }
 
-    /// Whether a socket of this kind is bound where it would get what is for the endpoint.
-    fn is_taken(&self, kind: i32, at: &Endpoint) -> bool {
+    /// Whether a socket of this kind is bound so that it and a socket at this endpoint would get the
+    /// same. `is_v6_only`: the option of the latter.
+    fn is_taken(&self, kind: i32, at: &Endpoint, is_v6_only: bool) -> bool {
         self.all.values().any(|s| {
             let holds = kind == libc::SOCK_DGRAM || s.state != State::Connected;
-            s.kind == kind && holds && s.local.as_ref().is_some_and(|own| own.takes(at))
+            let meets = |own| s.is_reached_by(at) || at.takes(is_v6_only, own);
+            s.kind == kind && holds && s.local.as_ref().is_some_and(meets)
         })
     }
 
-    /// Binds a socket. Port 0: to a free port. `-EADDRINUSE`, `-EADDRNOTAVAIL`.
+    /// Binds a socket. Port 0: to a free port. `-EADDRINUSE`, `-EADDRNOTAVAIL`; `-EAFNOSUPPORT`;
+    /// `-EINVAL`: it is bound already.
     pub fn bind(&mut self, id: Id, at: Endpoint) -> Result<(), i32> {
-        let Some(kind) = self.get(id).map(|s| s.kind) else { return Err(-libc::EBADF) };
+        let Some(socket) = self.get(id) else { return Err(-libc::EBADF) };
+        let (kind, v6_only) = (socket.kind, is_v6_only(&socket.options));
+        if !at.is_of(socket.family) {
+            return Err(-libc::EAFNOSUPPORT);
+        }
         if !at.is_local() {
             return Err(-libc::EADDRNOTAVAIL);
         }
+        if socket.local.is_some() {
+            return Err(-libc::EINVAL);
+        }
         let at = match at {
-            Endpoint::Ip(at) if at.port() == 0 => self.free_port(kind, at.ip())?,
-            at if self.is_taken(kind, &at) => return Err(-libc::EADDRINUSE),
+            Endpoint::Ip(at) if at.port() == 0 => self.free_port(kind, at.ip(), v6_only)?,
+            at if self.is_taken(kind, &at, v6_only) => return Err(-libc::EADDRINUSE),
             at => at,
         };
         if let Some(socket) = self.get_mut(id) {
@@ -252,11 +322,11 @@ impl Sockets {
         Ok(())
     }
 
-    fn free_port(&mut self, kind: i32, ip: IpAddr) -> Result<Endpoint, i32> {
+    fn free_port(&mut self, kind: i32, ip: IpAddr, v6_only: bool) -> Result<Endpoint, i32> {
         for _ in FIRST_PORT..=u16::MAX {
             let at = Endpoint::Ip(SocketAddr::new(ip, self.next_port));
             self.next_port = self.next_port.checked_add(1).unwrap_or(FIRST_PORT);
-            if !self.is_taken(kind, &at) {
+            if !self.is_taken(kind, &at, v6_only) {
                 return Ok(at);
             }
         }
@@ -269,9 +339,6 @@ impl Sockets {
             return Ok(());
         }
         match to {
-            Endpoint::Ip(to) if to.ip().is_unspecified() => {
-                self.bind(id, Endpoint::Ip(SocketAddr::new(Ipv6Addr::LOCALHOST.into(), 0)))
-            }
             Endpoint::Ip(to) => self.bind(id, Endpoint::Ip(SocketAddr::new(to.ip(), 0))),
             Endpoint::Unix(_) => Ok(()),
         }

@@ -4,13 +4,14 @@
 use super::crash;
 use super::run::borrow;
 use super::spawn::{self, Options};
+use crate::arch::sanitizer;
 use crate::os::{heap, locked::Locked, time};
 use crate::sched::prim::draws::{Draw, Draws, Schedule, Script};
 use crate::sched::run::requests;
 use crate::sched::types::course::{
     self, Bubble, Check, Course, ENDING, Event, Influence, Net, Note, Outcome, Watch,
 };
-use crate::sched::types::g::flags;
+use crate::sched::types::g::{GRef, flags};
 use crate::sched::types::m::{self, MRef};
 use crate::sched::types::p::{P, PRef};
 use crate::sched::types::runtime::{Guest, rt};
@@ -164,6 +165,11 @@ fn give_up(m: MRef, p: PRef) {
             rt().for_each_g(|g| {
                 if g.is_in_bubble_of(m) {
                     g.flags.set(g.flags.get() & !flags::BUBBLE | flags::GIVEN_UP);
+                    if sanitizer::is_on() {
+                        // The frames never return, and the memory is another stack's one day.
+                        // SAFETY: `g` is a descriptor.
+                        sanitizer::abandon(unsafe { GRef::from_ptr(g) }.stack_bounds());
+                    }
                 }
             });
         }

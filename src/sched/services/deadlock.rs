@@ -230,7 +230,7 @@ pub fn of_crash() -> String {
     });
     let text = |symbols: &mut Symbols| {
         let mut text = String::new();
-        symbols.visible(&frames, &mut |symbol| text += &format!("    {}\n", symbol.describe()));
+        symbols.of_user(&frames, &mut |symbol| text += &format!("    {}\n", symbol.describe()));
         text
     };
     let named = Symbols::have_memory().then(|| stack::on_large(|| text(&mut Symbols::new(false))));
@@ -273,7 +273,7 @@ fn lines(g: &G, symbols: &mut Symbols) -> String {
     let name = unsafe { g.name() };
     let name = name.map_or(String::new(), |name| format!(" {:?}", name.to_string_lossy()));
     let mut place = "an unknown place".to_string();
-    symbols.caller(g.pc.get(), &mut |symbol| place = symbol.describe());
+    symbols.caller_of_user(g.pc.get(), &mut |symbol| place = symbol.describe());
     let creator = describe_creator(g.creator.get());
     let why = g.why.get().text();
     let mut room = [ScriptFrame::NONE; SCRIPT_FRAMES];
@@ -297,7 +297,7 @@ fn lines(g: &G, symbols: &mut Symbols) -> String {
         // SAFETY: the goroutine waits, and nothing can wake it, so its stack stays as it is.
         unsafe { unwind::walk(from, g.stack_bounds(), &mut add) };
     }
-    symbols.visible(&frames, &mut |symbol| text += &format!("    {}\n", symbol.describe()));
+    symbols.of_user(&frames, &mut |symbol| text += &format!("    {}\n", symbol.describe()));
     text
 }
 

@@ -1,8 +1,7 @@
 """A pool: a limited number of goroutines at a time."""
 
-from time import monotonic as _monotonic
-
 from ._gosched import Channel, Closed, Semaphore, go
+from ._gosched import monotonic as _monotonic
 
 #: what imap_unordered's goroutines send: a result, an exception, or how many results there are in all
 _VALUE, _ERROR, _COUNT = "value", "error", "count"

@@ -6,10 +6,10 @@ Called itself, this module is the select over channels: ``gosched.select(ch.recv
 import select as _std
 import sys as _sys
 import types as _types
-from time import monotonic as _monotonic
 
 from . import _gosched
 from . import _originals
+from ._gosched import monotonic as _monotonic
 from ._originals import take_names as _take_names
 
 _take_names(_std, globals())

@@ -20,10 +20,10 @@ import sys as _sys
 import types as _types
 from _socket import socket as _base
 from operator import index as _index
-from time import monotonic as _monotonic
 
 from . import _gosched
 from . import _originals
+from ._gosched import monotonic as _monotonic
 from .os import _blocks, _sockets
 from .select import poll as _poll_object
 from ._originals import take_names as _take_names

@@ -66,8 +66,11 @@ class Disturbed(Failure):
 
 
 class Net:
-    """How the network of a bubble behaves, that of the library's own sockets, for goroutines in C: delay and jitter are
-    in seconds, all others chances from 0 to 1. gosched.socket has sockets of the kernel in a bubble too."""
+    """How the network of a bubble behaves: delay (0: 100 us) and jitter are in seconds, all others chances from 0 to 1.
+
+    loss: a datagram is lost; a part of a stream comes 200 ms later or more. duplicate: a datagram comes twice. cut: with
+    a call that sends, the connection falls silent for good. reset: with a call that sends, it is reset. refuse: an
+    attempt to connect is refused. short_io: a call reads or writes less than it could."""
 
     def __init__(self, *, delay=0.0, jitter=0.0, loss=0.0, duplicate=0.0, cut=0.0, reset=0.0, refuse=0.0, short_io=0.0):
         self.delay = delay
@@ -235,6 +238,9 @@ def _in_thread(f, runs, options):
 
     # Not for the first time in the bubble: `threading` takes the goroutine that imports it for the main thread.
     from . import queue  # noqa: F401
+    from . import _network
+
+    _network.install()
 
     stop, done, outcome = _gosched._Stop(), _Event(), []
     context = contextvars.copy_context()

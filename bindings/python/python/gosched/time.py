@@ -1,4 +1,5 @@
-"""``time``, with a :func:`sleep` that parks the goroutine and leaves its thread to the others."""
+"""``time``, with a :func:`sleep` that parks the goroutine and leaves its thread to the others, and with clocks that in a
+bubble of :mod:`gosched.testing` are the bubble's."""
 
 import operator as _operator
 import time as _std
@@ -10,6 +11,15 @@ from ._originals import take_names as _take_names
 _take_names(_std, globals())
 
 _core_sleep = _gosched.sleep
+
+# In a bubble time() begins with the year 2000.
+monotonic = perf_counter = _gosched.monotonic
+monotonic_ns = perf_counter_ns = _gosched.monotonic_ns
+time = _gosched.time
+time_ns = _gosched.time_ns
+
+#: names in time that the first bubble replaces if sleep() is patched
+_CLOCKS = ("monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "time", "time_ns")
 _pthread_getcpuclockid = _std.pthread_getcpuclockid
 
 

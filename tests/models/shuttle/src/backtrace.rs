@@ -53,6 +53,8 @@ pub mod symbols {
             Symbols
         }
         pub fn visible(&mut self, _frames: &[Frame], _f: &mut dyn FnMut(&Symbol)) {}
+        pub fn of_user(&mut self, _frames: &[Frame], _f: &mut dyn FnMut(&Symbol)) {}
+        pub fn caller_of_user(&mut self, _pc: usize, _f: &mut dyn FnMut(&Symbol)) {}
         pub fn write_end(
             &mut self,
             _is_cut: bool,
