@@ -180,7 +180,7 @@ impl Draws {
     ) -> Option<usize> {
         self.steps += 1;
         let plain = if can_go_on { None } else { Some(0) };
-        if others.is_empty() || (!can_go_on && others.len() == 1 && self.script.is_none()) {
+        if others.is_empty() || (!can_go_on && others.len() == 1) {
             self.follow_priorities(by);
             return plain;
         }
@@ -323,6 +323,32 @@ mod tests {
                 assert_eq!(play(&mut second, 4, 10), log, "{schedule:?} {seed} {text}");
                 assert_eq!(second.made(), first.made());
             }
+        }
+    }
+
+    /// Goroutines 1 and 2 wait for each other in turn, and 3 runs now and then. Each meets faults.
+    fn play_with_waits(draws: &mut Draws) -> Vec<(u32, u32)> {
+        let mut log = Vec::new();
+        for round in 0..20 {
+            for (by, others) in [(1, [2].as_slice()), (2, &[1, 3]), (3, &[1])] {
+                let others: VecDeque<u32> = others.iter().copied().collect();
+                let chosen = draws.switch(by, round % 3 == 0, &others, |&id| id);
+                log.push((by, chosen.map_or(0, |at| others[at])));
+                log.push((by, draws.fault(by, 200, 5)));
+            }
+        }
+        log
+    }
+
+    #[test]
+    fn a_choice_without_alternative_is_no_draw_in_a_script_either() {
+        for seed in 0..200 {
+            let mut first = Draws::new(seed, Schedule::Random, 40, None);
+            let log = play_with_waits(&mut first);
+            let mut made = first.made().to_vec();
+            made.sort_unstable();
+            let mut second = Draws::new(1, Schedule::Random, 0, Some(Script(made)));
+            assert_eq!(play_with_waits(&mut second), log, "{seed}");
         }
     }
 
