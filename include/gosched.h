@@ -876,8 +876,9 @@ typedef struct gs_test_opts {
      */
     uint64_t max_steps;
     /**
-     * Called with check_arg after each step: if the result isn't 0, the run has failed. It may look
-     * at whatever the goroutines share, and must not call the library. NULL: no check.
+     * Called with check_arg after each step, and not before f has begun: if the result isn't 0, the
+     * run has failed. It may look at whatever the goroutines share, and must not call the library.
+     * NULL: no check.
      */
     int (*check)(void *arg);
     void *check_arg;

@@ -67,8 +67,9 @@ pub struct gs_test_opts {
     pub depth: u32,
     /// The most steps of a run; 0: a million.
     pub max_steps: u64,
-    /// Called with check_arg after each step: if the result isn't 0, the run has failed. It may look
-    /// at whatever the goroutines share, and must not call the library. NULL: no check.
+    /// Called with check_arg after each step, and not before f has begun: if the result isn't 0, the
+    /// run has failed. It may look at whatever the goroutines share, and must not call the library.
+    /// NULL: no check.
     pub check: Option<unsafe extern "C" fn(arg: *mut c_void) -> c_int>,
     pub check_arg: *mut c_void,
     /// A schedule that a report has printed, instead of a seed; NULL: none.

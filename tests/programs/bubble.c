@@ -468,6 +468,24 @@ TEST(the_check_sees_each_step)
     CHECK_EQ(gs_test_run(move_some, NULL, &o), -EPROTO);
 }
 
+static void balance_again(void *arg)
+{
+    (void)arg;
+    balance[0] = 100;
+    balance[1] = 0;
+    gs_yield();
+}
+
+TEST(the_check_does_not_see_what_an_earlier_run_has_left)
+{
+    gs_test_opts o = seeded(1);
+    o.check = is_balanced;
+    balance[0] = balance[1] = 0;
+    CHECK_EQ(gs_test_run(balance_again, NULL, &o), 0);
+    balance[0] = balance[1] = 0;
+    CHECK_EQ(gs_test_explore(balance_again, NULL, &o, 3), 3);
+}
+
 /* ---- Faults ---- */
 
 static int cancelled, refused;

@@ -121,16 +121,19 @@ fn woke_outsider(course: &Course, g: GRef) {
     rt().push(rt().any_node(), Task::goroutine(g), g.priority.get());
 }
 
-/// Counts a step of a bubble, and calls the user's check. False: the run is over.
+/// Counts a step of a bubble, and calls the user's check, but not before the bubble's function has begun:
+/// the check looks at what that function sets up. False: the run is over.
 pub fn count_step(course: &Course, bubble: &Bubble) -> bool {
     // Acquire: pairs with the Release in `disturb`.
     if bubble.is_disturbed.load(Ordering::Acquire) {
         bubble.end(Outcome::Disturbed(bubble.why.with(|why| why.clone())));
     }
-    if course.draws.borrow().steps() >= bubble.max_steps {
+    let steps = course.draws.borrow().steps();
+    if steps >= bubble.max_steps {
         bubble.end(Outcome::TooLong);
     }
     if !bubble.is_over()
+        && steps > 0
         && let Some((check, arg)) = bubble.check
     {
         // SAFETY: the user gave this function for this argument.
