@@ -14,16 +14,18 @@ const char *const lgs_kinds[] = {"file", "connection", "listener", "UDP socket"}
 /* Closes a file. -EBADF: it was already closed. */
 static int close_file(struct file *f)
 {
-    uint32_t before = atomic_fetch_or(&f->users, CLOSED);
-    if (before & CLOSED)
-        return -EBADF;
+    uint32_t before = atomic_load(&f->users);
+    do {
+        if (before & CLOSED)
+            return -EBADF;
+    } while (!atomic_compare_exchange_weak(&f->users, &before, before == 0 ? CLOSED : (before + 1) | CLOSED));
     if (before == 0)
         return gs_close(f->fd);
-    /* The waiters return, and the last of them closes the file. So no waiter meets the next file with this
-       number. */
+    /* The waiters return, and the last user closes the file: a waiter, or this call. So none of them meets the next file
+       with this number. */
     if (f->kind != DISK)
         shutdown(f->fd, SHUT_RDWR);
-    return 0;
+    return lgs_unuse(f);
 }
 
 static void destroy_file(struct shared *s, struct shared **gone)
