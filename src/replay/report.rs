@@ -248,6 +248,7 @@ pub fn log(events: &[Event]) -> String {
                 Happened::Runs => text += "runs",
                 Happened::GivesWay => text += "gives way",
                 Happened::Waits(why) => text += &format!("waits {}", why.text()),
+                Happened::Stops => text += "stops",
                 Happened::Ends => text += "ends",
                 Happened::Ready => text += "can run",
                 Happened::Fault(what, size) => text += &format!("draws {size}: {what}"),

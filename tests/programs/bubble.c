@@ -1154,17 +1154,22 @@ TEST(each_schedule_finds_it)
 
 /* ---- The log ---- */
 
-static size_t log_of(uint64_t seed, char *text, size_t room)
+static size_t log_of_run(gs_fn f, uint64_t seed, int result, char *text, size_t room)
 {
     gs_test_opts o = seeded(seed);
     ssize_t n;
     o.log = temporary_file();
-    CHECK_EQ(gs_test_run(four_of_them, NULL, &o), 0);
+    CHECK_EQ(gs_test_run(f, NULL, &o), result);
     n = pread(o.log, text, room - 1, 0);
     CHECK(n > 0);
     text[n] = 0;
     CHECK_EQ(close(o.log), 0);
     return (size_t)n;
+}
+
+static size_t log_of(uint64_t seed, char *text, size_t room)
+{
+    return log_of_run(four_of_them, seed, 0, text, room);
 }
 
 TEST(the_log_comes_again_byte_for_byte)
@@ -1182,6 +1187,14 @@ TEST(the_log_comes_again_byte_for_byte)
     CHECK_HAS(first, "1.000000000 0 goroutine 0 spawns goroutine 1: four_of_them\n");
     CHECK_HAS(first, " goroutine 1 spawns goroutine 5: three_steps\n");
     CHECK_HAS(first, " goroutine 5 ends\n");
+}
+
+TEST(the_log_says_where_a_run_that_fails_stops)
+{
+    static char text[16384];
+    begin();
+    (void)log_of_run(fail, 1, -EPROTO, text, sizeof text);
+    CHECK_HAS(text, " goroutine 2 stops\n");
 }
 
 /* ---- Sockets by the calls of the system ---- */

@@ -37,7 +37,7 @@ pub fn next_task(m: MRef) -> Option<Task> {
     let chosen = course.next.take();
     let stepped = chosen.is_some();
     if let Some(g) = course.last_g.take() {
-        let why = why_left(g);
+        let why = why_left(m, g);
         course.log(course.last.get().into(), why);
         if why == Happened::GivesWay && !stepped {
             course.draws.borrow_mut().yields(course.last.get());
@@ -68,9 +68,10 @@ pub fn next_task(m: MRef) -> Option<Task> {
 }
 
 /// Why the goroutine that the M has just left doesn't run.
-fn why_left(g: GRef) -> Happened {
+fn why_left(m: MRef, g: GRef) -> Happened {
     match g.status() {
         _ if g.has(flags::ENDS) => Happened::Ends,
+        Status::Waiting if is_over(m) => Happened::Stops,
         Status::Waiting => Happened::Waits(g.why.get()),
         Status::Dead => Happened::Ends,
         _ => Happened::GivesWay,

@@ -183,6 +183,8 @@ pub enum Happened {
     /// Another goroutine goes first.
     GivesWay,
     Waits(Why),
+    /// The run is over while the goroutine runs: it never goes on.
+    Stops,
     Ends,
     /// It can run again.
     Ready,
