@@ -25,9 +25,9 @@ build = {
       gosched = {
          sources = {
             "src/coroutines.c", "src/files.c", "src/frames.c", "src/globals.c", "src/goroutines.c",
-            "src/heap.c", "src/inspect.c", "src/main.c", "src/messages.c", "src/objects.c", "src/pack.c", "src/pool.c",
+            "src/heap.c", "src/inspect.c", "src/main.c", "src/messages.c", "src/objects.c", "src/order.c", "src/pack.c", "src/pool.c",
             "src/preload.c", "src/processes.c", "src/results.c", "src/sockets.c", "src/state.c",
-            "src/sync.c", "src/turns.c", "src/unpack.c", "src/values.c", "src/watch.c",
+            "src/sync.c", "src/testing.c", "src/turns.c", "src/unpack.c", "src/values.c", "src/watch.c",
          },
          libraries = { "gosched", "pthread" },
          incdirs = { "$(GOSCHED_INCDIR)" },

@@ -5,6 +5,11 @@
 
 #include "lgs.h"
 
+#include <errno.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 /* The least number of bytes that a read asks of the system. */
 #define CHUNK 16384
 
@@ -17,6 +22,7 @@ struct file {
     uint8_t kind;
     bool appends;
     int fd;
+    struct file *next, **at; /* the links of the files of a bubble's run; at is NULL: not among them */
     _Atomic uint32_t users; /* calls that use fd now, and CLOSED. The last of them closes fd */
     gs_mutex reading, writing;
     /* Bytes read but not yet asked for: from lo up to hi. `reading` guards them. */
@@ -25,6 +31,23 @@ struct file {
 };
 
 #define CLOSED (UINT32_C(1) << 31)
+
+/* shutdown(2), getsockname(2) and getpeername(2), also for the sockets of a bubble's network, which only the library
+   knows. In a bubble they are steps. 0 or a negative errno value. */
+static inline int lgs_shutdown(int fd, int how)
+{
+    if (lgs_bubble)
+        return (int)gs_syscall(SYS_shutdown, fd, how);
+    return shutdown(fd, how) != 0 ? -errno : 0;
+}
+
+static inline int lgs_sockname(int fd, bool peer, struct sockaddr_storage *to)
+{
+    socklen_t len = sizeof *to;
+    if (lgs_bubble)
+        return (int)gs_syscall(peer ? SYS_getpeername : SYS_getsockname, fd, to, &len);
+    return (peer ? getpeername : getsockname)(fd, (struct sockaddr *)to, &len) != 0 ? -errno : 0;
+}
 
 /* Begins a use of the file's descriptor, until lgs_unuse. False: the file is closed. */
 static inline bool lgs_use(struct file *f)

@@ -24,14 +24,66 @@ static int close_file(struct file *f)
     /* The waiters return, and the last user closes the file: a waiter, or this call. So none of them meets the next file
        with this number. */
     if (f->kind != DISK)
-        shutdown(f->fd, SHUT_RDWR);
+        (void)lgs_shutdown(f->fd, SHUT_RDWR);
     return lgs_unuse(f);
+}
+
+/* ---- Files of bubbles ----
+
+   The network of a bubble ends with its run, and the numbers of its sockets go to other files. So a socket that is
+   left, or that others have by then, counts as closed. */
+
+static _Atomic bool bubbles_locked; /* guards the lists of files of all bubbles */
+
+static void join_bubble(struct bubble *b, struct file *f)
+{
+    lgs_spin_lock(&bubbles_locked);
+    f->next = b->files;
+    f->at = &b->files;
+    if (f->next)
+        f->next->at = &f->next;
+    b->files = f;
+    lgs_spin_unlock(&bubbles_locked);
+}
+
+static void unlink_file(struct file *f)
+{
+    *f->at = f->next;
+    if (f->next)
+        f->next->at = f->at;
+    f->at = NULL;
+}
+
+static void leave_bubble(struct file *f)
+{
+    if (!f->shared.inside)
+        return;
+    lgs_spin_lock(&bubbles_locked);
+    if (f->at)
+        unlink_file(f);
+    lgs_spin_unlock(&bubbles_locked);
+}
+
+void lgs_sweep_files(struct bubble *b, bool has_failed)
+{
+    lgs_spin_lock(&bubbles_locked);
+    for (struct file *f; (f = b->files) != NULL;) {
+        unlink_file(f);
+        bool is_on_disk = f->kind == DISK;
+        if (is_on_disk && !has_failed) /* what has it still has it by right */
+            continue;
+        bool was_closed = atomic_fetch_or(&f->users, CLOSED) & CLOSED;
+        if (is_on_disk && !was_closed)
+            close(f->fd); /* by a call that is no step; the library forgets the number with its next file */
+    }
+    lgs_spin_unlock(&bubbles_locked);
 }
 
 static void destroy_file(struct shared *s, struct shared **gone)
 {
     (void)gone;
     struct file *f = (struct file *)s;
+    leave_bubble(f);
     if (f->fd >= 0)
         close_file(f);
     free(f->data);
@@ -75,6 +127,8 @@ int lgs_made_file(lua_State *L, struct file *f, int fd)
     if (fd < 0)
         return lgs_fail(S, L, fd);
     f->fd = fd;
+    if (S->bubble)
+        join_bubble(S->bubble, f);
     ((struct box *)lua_touserdata(L, -1))->counted = true;
     S->open_files++;
     lgs_boxed(L);
@@ -314,9 +368,11 @@ static int l_shutdown(lua_State *L)
     int which = luaL_checkoption(L, 2, "write", names);
     if (!lgs_use(f))
         return lgs_push_closed(L);
-    int r = shutdown(f->fd, how[which]) != 0 ? -errno : 0;
+    lgs_leave(lgs_state(L), false);
+    int r = lgs_shutdown(f->fd, how[which]);
     bool closed = lgs_is_closed(f);
     lgs_unuse(f);
+    lgs_enter(lgs_state(L), false);
     return r < 0 && closed ? lgs_push_closed(L) : lgs_done(lgs_state(L), L, r);
 }
 

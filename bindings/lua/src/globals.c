@@ -303,6 +303,14 @@ static int set_metatable(lua_State *L)
     return 1;
 }
 
+void lgs_seed_random(lua_State *L, lua_Integer seed, lua_Integer more)
+{
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &seed_key);
+    lua_pushinteger(L, seed);
+    lua_pushinteger(L, more);
+    lua_call(L, 2, 0);
+}
+
 void lgs_globals_open(struct state *S, lua_State *L)
 {
     lua_rawgeti(L, LUA_REGISTRYINDEX, LUA_RIDX_GLOBALS);

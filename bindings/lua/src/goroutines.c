@@ -27,11 +27,20 @@ struct goroutine {
     _Atomic int status;          /* G_... */
     _Atomic bool joined;         /* a caller has been told how the goroutine ended, or waits to be */
     struct program *program;     /* the goroutine is one of its users until its end */
-    struct goroutine *next_failed, **at_failed; /* the links of `failed`; NULL: not in it */
+    struct goroutine *next_failed, **at_failed; /* the links of `failed`, also a bubble's; NULL: not in it */
     int64_t report_at;                          /* when to print the error, by gs_now */
+    uint64_t number;                            /* in the run of its bubble; 0: in none */
+    struct place *place;                        /* where its function begins; NULL: not in a bubble */
 };
 
 enum { G_RUNS, G_DONE, G_FAILED };
+
+/* A Lua function, for the frames of a goroutine that hasn't begun. */
+struct place {
+    char function[LUA_IDSIZE + 24];
+    char file[LUA_IDSIZE];
+    uint32_t line;
+};
 
 /* The stack size of spawned goroutines, in bytes; 0: the library's default. */
 static size_t stack_size;
@@ -53,13 +62,13 @@ static void report(struct goroutine *g)
             g->traceback ? g->traceback : "not enough memory");
 }
 
-/* Takes the goroutine out of `failed`. The caller holds failed_lock. */
+/* Takes the goroutine out of `failed`, or a bubble's. Called with failed_lock held, or in the bubble. */
 static void remove_failed(struct goroutine *g)
 {
     *g->at_failed = g->next_failed;
     if (g->next_failed)
         g->next_failed->at_failed = g->at_failed;
-    else
+    else if (failed_end == &g->next_failed)
         failed_end = g->at_failed;
     g->at_failed = NULL;
 }
@@ -67,6 +76,12 @@ static void remove_failed(struct goroutine *g)
 /* Takes the goroutine out of `failed`, and passes the reference to the caller. False: it isn't there. */
 static bool take_failed(struct goroutine *g)
 {
+    if (g->shared.inside) {
+        bool is_there = g->at_failed != NULL;
+        if (is_there)
+            remove_failed(g);
+        return is_there;
+    }
     gs_cancel_disable();
     (void)!gs_mutex_lock(&failed_lock, GS_FOREVER);
     bool found = g->at_failed != NULL;
@@ -146,6 +161,7 @@ static void destroy_goroutine(struct shared *s, struct shared **gone)
     lgs_preloads_release(g->preloads);
     free(g->traceback);
     free(g->paths);
+    free(g->place);
     free(g);
 }
 
@@ -184,6 +200,17 @@ static void set_path(lua_State *L, const char *field, const char *path)
     lua_pop(L, 1);
 }
 
+/* Drops what the goroutine has been given. A bubble's first goroutine keeps it for further runs. */
+static void drop_job(struct goroutine *g)
+{
+    if (g->program->bubble && g->program->bubble->main == g)
+        return;
+    lgs_message_free(g->job);
+    g->job = NULL;
+    lgs_preloads_release(g->preloads);
+    g->preloads = NULL;
+}
+
 /* The whole life of a goroutine; called protected. */
 static int goroutine_body(lua_State *L)
 {
@@ -198,11 +225,10 @@ static int goroutine_body(lua_State *L)
     }
     lua_settop(L, 0);
     lgs_preloads_install(S, L, g->preloads);
-    lgs_preloads_release(g->preloads);
-    g->preloads = NULL;
+    if (S->bubble)
+        lgs_seed_random(L, (lua_Integer)gs_test_seed(), (lua_Integer)g->number);
     int n = lgs_unpack(S, L, g->job);
-    lgs_message_free(g->job);
-    g->job = NULL;
+    drop_job(g);
     lua_call(L, n - 1, LUA_MULTRET);
     n = lua_gettop(L);
     if (n > 0)
@@ -225,9 +251,73 @@ static int pack_text(lua_State *L)
     return 0;
 }
 
+/* ---- In bubbles ---- */
+
+/* Ends the run of the calling goroutine's bubble because of g's error; g's reference becomes the bubble's. */
+static void fail_run(struct bubble *b, struct goroutine *g)
+{
+    b->failure = g;
+    /* The first lines, without the traceback. */
+    char *text = strdup(g->traceback ? g->traceback : "not enough memory");
+    char *trace = text ? strstr(text, "\nstack traceback:") : NULL;
+    if (trace)
+        *trace = '\0';
+    /* Never returns, so it must not be told what is to be freed. */
+    free(b->said);
+    b->said = text;
+    gs_test_fail(text);
+}
+
+void lgs_find_failure(struct bubble *b)
+{
+    for (struct goroutine *g = b->failed; g && !b->failure; g = g->next_failed)
+        if (!atomic_load(&g->joined))
+            b->failure = (struct goroutine *)lgs_retain(&g->shared);
+}
+
+/* The end of a goroutine of a bubble; was_cancelled: its error is that of a cancel. An error for which nobody can ask
+   ends the run at once, and one for which nobody has asked when all have ended. */
+static void end_in_bubble(struct bubble *b, struct goroutine *g, int status, bool was_cancelled)
+{
+    bool is_main = g == b->main;
+    atomic_store(&g->status, status);
+    if (status == G_FAILED && !atomic_load(&g->joined) && (is_main || !was_cancelled)) {
+        bool may_ask = atomic_load(&g->shared.refs) > 1; /* besides this goroutine's own reference */
+        if (is_main)
+            lgs_retain(&g->shared);
+        if (is_main || !may_ask)
+            fail_run(b, g);
+        lgs_retain(&g->shared);
+        struct goroutine **end = &b->failed;
+        while (*end)
+            end = &(*end)->next_failed;
+        g->at_failed = end;
+        g->next_failed = NULL;
+        *end = g;
+    }
+    if (!is_main) {
+        gs_set_data(gs_self(), NULL); /* for `frames` */
+        lgs_release(&g->shared);
+    }
+    if (--b->alive > 0)
+        return;
+    lgs_find_failure(b);
+    if (b->failure)
+        fail_run(b, b->failure);
+    struct state *check = b->check;
+    struct shared *unseen = b->unseen;
+    b->check = NULL;
+    if (check)
+        lgs_close_check(check);
+    b->unseen = NULL;
+    lgs_destroy(unseen);
+}
+
 static void run_goroutine(void *arg)
 {
     struct goroutine *g = arg;
+    struct bubble *b = g->program->bubble;
+    bool was_cancelled = false;
     /* The program can't cancel the code from here on. */
     gs_cancel_disable();
     struct state *S = atomic_load(&g->program->closed) ? NULL : lgs_get_state(g, g->program);
@@ -247,6 +337,7 @@ static void run_goroutine(void *arg)
             /* For these errors Lua calls no message handler; the error is a string. */
             if (r == LUA_ERRMEM || r == LUA_ERRERR)
                 set_traceback(g, lua_tostring(L, 2));
+            was_cancelled = lua_type(L, 2) == LUA_TSTRING && strcmp(lua_tostring(L, 2), "cancelled") == 0;
             /* Packs the error at 2, as it is or as tostring's text. */
             lua_pushcfunction(L, pack_error);
             lua_pushlightuserdata(L, g);
@@ -264,12 +355,15 @@ static void run_goroutine(void *arg)
         atomic_store(&g->state, NULL);
         lgs_put_state(S);
     }
-    lgs_message_free(g->job);
-    g->job = NULL;
+    drop_job(g);
     if (g->done) {
         lgs_waitgroup_add(g->done, -1);
         lgs_release(g->done);
         g->done = NULL;
+    }
+    if (b) {
+        end_in_bubble(b, g, status, was_cancelled);
+        return;
     }
     /* Before the status changes: a caller of join that sees the failure takes the goroutine out again. */
     if (status == G_FAILED && !atomic_load(&g->program->closed))
@@ -281,12 +375,69 @@ static void run_goroutine(void *arg)
     lgs_release(&g->shared);
 }
 
-/* The frames of a goroutine. */
+/* The frames of a goroutine, or where it is to begin. */
+static size_t frames_of(struct goroutine *g, gs_frame *to, size_t room)
+{
+    struct state *S = atomic_load(&g->state);
+    if (S || !g->place || room == 0)
+        return lgs_frames(S, to, room);
+    *to = (gs_frame){.function = g->place->function, .file = g->place->file, .line = g->place->line};
+    return 1;
+}
+
 static size_t frames(void *ctx, gs_g *g, gs_frame *to, size_t room)
 {
     (void)ctx;
     struct goroutine *own = gs_data(g);
-    return own ? lgs_frames(atomic_load(&own->state), to, room) : 0;
+    return own ? frames_of(own, to, room) : 0;
+}
+
+size_t lgs_main_frames(void *bubble, gs_g *g, gs_frame *to, size_t room)
+{
+    (void)g;
+    struct bubble *b = bubble;
+    return b && b->main ? frames_of(b->main, to, room) : 0;
+}
+
+void lgs_run_main(struct bubble *b)
+{
+    struct goroutine *g = b->main;
+    lgs_message_free(g->result);
+    g->result = NULL;
+    free(g->traceback);
+    g->traceback = NULL;
+    b->alive = 1;
+    g->number = b->spawned = 1;
+    atomic_store(&g->status, G_RUNS);
+    run_goroutine(g);
+}
+
+bool lgs_sweep(struct bubble *b)
+{
+    bool has_failed = b->alive > 0 || b->failure;
+    while (b->busy) {
+        struct state *S = b->busy;
+        b->busy = S->next;
+        if (S->g) /* the library keeps the goroutine, and asks for its frames */
+            atomic_store(&S->g->state, NULL);
+        lgs_drop_state(b, S);
+    }
+    if (b->check)
+        lgs_drop_state(b, b->check);
+    b->check = NULL;
+    b->unseen = NULL; /* they may have waiters */
+    while (b->failed) {
+        struct goroutine *g = b->failed;
+        remove_failed(g);
+        lgs_give_up(&g->shared, &b->gone);
+    }
+    if (b->failure)
+        lgs_give_up(&b->failure->shared, &b->gone);
+    b->failure = NULL;
+    free(b->said);
+    b->said = NULL;
+    b->alive = 0;
+    return has_failed;
 }
 
 void lgs_goroutines_start(size_t stack)
@@ -328,6 +479,22 @@ static void read_options(lua_State *L, int index, gs_spawn_opts *opts, const cha
     }
 }
 
+/* Where the function at index begins; NULL: no memory. */
+static struct place *place_of(lua_State *L, int index)
+{
+    struct place *p = malloc(sizeof *p);
+    if (!p)
+        return NULL;
+    lua_Debug ar;
+    lua_pushvalue(L, index);
+    lua_getinfo(L, ">S", &ar);
+    snprintf(p->file, sizeof p->file, "%s", *ar.what == 'C' ? "[C]" : ar.short_src);
+    const char *base = strrchr(p->file, '/');
+    snprintf(p->function, sizeof p->function, "function <%s:%d>", base ? base + 1 : p->file, ar.linedefined);
+    p->line = ar.linedefined > 0 ? (uint32_t)ar.linedefined : 0;
+    return p;
+}
+
 /* The state's package.path and package.cpath, one after the other; NULL: there are none. */
 static char *copy_paths(lua_State *L)
 {
@@ -345,6 +512,15 @@ static char *copy_paths(lua_State *L)
     }
     lua_settop(L, top);
     return both;
+}
+
+/* Adds to the number of goroutines that have not ended, in the state's bubble or outside of bubbles. */
+static void count_alive(struct state *S, int more)
+{
+    if (S->bubble)
+        S->bubble->alive += more;
+    else
+        atomic_fetch_add(&lgs_alive, more);
 }
 
 int lgs_go(struct state *S, lua_State *L, int index, struct shared *done)
@@ -377,8 +553,14 @@ int lgs_go(struct state *S, lua_State *L, int index, struct shared *done)
     g->job = lgs_pack(S, L, index, top - index + 1, 1, "argument");
     g->paths = copy_paths(L);
     g->preloads = lgs_preloads(S, L);
+    if (S->bubble) {
+        g->number = ++S->bubble->spawned;
+        g->place = place_of(L, index);
+    }
     if (done) {
+        lgs_leave(S, false);
         int r = lgs_waitgroup_add(done, 1);
+        lgs_enter(S, false);
         if (r < 0)
             return luaL_error(L, "the wait group's counter would be too large");
         g->done = lgs_retain(done);
@@ -387,14 +569,14 @@ int lgs_go(struct state *S, lua_State *L, int index, struct shared *done)
     opts.data = g;
     struct program *p = g->program = lgs_join_program(S);
     lgs_retain(&g->shared);
-    atomic_fetch_add(&lgs_alive, 1);
+    count_alive(S, 1);
     lgs_leave(S, false);
     int r = p ? gs_spawn_with(run_goroutine, g, &opts, &g->g) : -ECANCELED;
     if (p && r < 0)
         lgs_leave_program(p);
     lgs_enter(S, false);
     if (r < 0) {
-        atomic_fetch_sub(&lgs_alive, 1);
+        count_alive(S, -1);
         g->shared.refs = 1;
         atomic_store(&g->joined, true);
         if (done) {
@@ -408,6 +590,36 @@ int lgs_go(struct state *S, lua_State *L, int index, struct shared *done)
     lgs_boxed(L);
     lgs_charge(S, L, GOROUTINE);
     return 1;
+}
+
+void lgs_new_main(struct state *S, lua_State *L, int index, struct bubble *b)
+{
+    int top = lua_gettop(L);
+    struct goroutine *g = lgs_new(L, sizeof *g, LGS_GOROUTINE);
+    g->job = lgs_pack(S, L, index, top - index + 1, 1, "argument");
+    g->paths = copy_paths(L);
+    g->preloads = lgs_preloads(S, L);
+    g->place = place_of(L, index);
+    g->program = &b->program;
+    atomic_store(&g->joined, false);
+    b->main = g;
+    lgs_boxed(L);
+}
+
+int lgs_push_results(struct state *S, lua_State *L, struct bubble *b)
+{
+    return b->main->result ? lgs_unpack(S, L, b->main->result) : 0;
+}
+
+const char *lgs_push_failure(struct state *S, lua_State *L, struct bubble *b, uint64_t *number)
+{
+    struct goroutine *g = b->failure;
+    if (g->result)
+        lgs_unpack(S, L, g->result);
+    else
+        lua_pushliteral(L, "not enough memory");
+    *number = g->number;
+    return g->traceback;
 }
 
 static int l_go(lua_State *L)
@@ -464,6 +676,7 @@ static int l_status(lua_State *L)
 {
     static const char *const names[] = {"running", "done", "failed"};
     struct goroutine *g = lgs_check(L, 1, LGS_GOROUTINE);
+    lgs_look(lgs_state(L));
     lua_pushstring(L, names[atomic_load(&g->status)]);
     return 1;
 }
@@ -536,7 +749,9 @@ static int l_procs(lua_State *L)
 
 static int l_count(lua_State *L)
 {
-    lua_pushinteger(L, atomic_load(&lgs_alive));
+    struct state *S = lgs_state(L);
+    lgs_look(S);
+    lua_pushinteger(L, S->bubble ? S->bubble->alive : atomic_load(&lgs_alive));
     return 1;
 }
 

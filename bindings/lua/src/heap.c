@@ -310,8 +310,44 @@ static int chunks_for(size_t size)
     return (int)((size + CHUNK - 1) / CHUNK);
 }
 
+/* A block of more than MOST bytes in a heap that may be freed while blocks are in use: malloc's, in a list. */
+struct large {
+    _Alignas(16) struct large *next;
+    struct large **at; /* what points to this one */
+};
+
+static void *list_large(struct lgs_heap *h, struct large *b)
+{
+    if (!b)
+        return NULL;
+    b->next = h->large;
+    b->at = &h->large;
+    if (b->next)
+        b->next->at = &b->next;
+    h->large = b;
+    return b + 1;
+}
+
+static struct large *unlist_large(void *p)
+{
+    struct large *b = (struct large *)p - 1;
+    *b->at = b->next;
+    if (b->next)
+        b->next->at = b->at;
+    return b;
+}
+
+static void *resize_large(struct lgs_heap *h, void *p, size_t size)
+{
+    struct large *old = unlist_large(p), *b = realloc(old, sizeof *b + size);
+    list_large(h, b ? b : old);
+    return b ? b + 1 : NULL;
+}
+
 static void *get(struct lgs_heap *h, size_t size)
 {
+    if (size > MOST && h->keeps_list)
+        return list_large(h, malloc(sizeof(struct large) + size));
     if (size > VERY_LARGE)
         return malloc(size);
     if (size > MOST) {
@@ -347,6 +383,10 @@ static void *get(struct lgs_heap *h, size_t size)
 
 static void give_back(struct lgs_heap *h, void *p, size_t size)
 {
+    if (size > MOST && h->keeps_list) {
+        free(unlist_large(p));
+        return;
+    }
     if (size > VERY_LARGE) {
         free(p);
         return;
@@ -392,6 +432,8 @@ void *lgs_allocate(struct lgs_heap *h, void *p, size_t old, size_t size)
         give_back(h, p, old);
         return NULL;
     }
+    if (old > MOST && size > MOST && h->keeps_list)
+        return resize_large(h, p, size);
     if (old > VERY_LARGE && size > VERY_LARGE)
         return realloc(p, size);
     if (kind_of(old) == kind_of(size))
@@ -417,6 +459,8 @@ void lgs_heap_trim(struct lgs_heap *h)
 
 void lgs_heap_free(struct lgs_heap *h)
 {
+    while (h->large)
+        free(unlist_large(h->large + 1));
     for (struct chunk *c = h->chunks, *next; c; c = next) {
         next = c->next;
         put_chunks(c, 1);

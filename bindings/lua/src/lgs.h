@@ -12,15 +12,16 @@
 
    | file | what it is for | calls |
    | --- | --- | --- |
-   | `main.c` | the module, in the states of main programs and of goroutines | inspect, processes, sockets, files, sync, goroutines, coroutines, pool, preload, unpack, pack, objects, turns, watch, frames, state, globals |
+   | `main.c` | the module, in the states of main programs and of goroutines | testing, order, inspect, processes, sockets, files, sync, goroutines, coroutines, pool, preload, unpack, pack, objects, turns, watch, frames, state, globals |
+   | `testing.c` | gosched.test: runs by seeds, their options and failures | files, goroutines, pool, unpack, pack, messages, objects, results, turns, state |
    | `inspect.c` | traces, the flight recorder, dumps, metrics | results, turns, state |
    | `processes.c` | gosched.exec, os.execute and io.popen of goroutines | objects, results, turns, state |
    | `sockets.c` | connections, listeners, datagrams | files, objects, results, turns, state |
    | `files.c` | files and connections: reading, writing, closing | objects, results, turns, state |
    | `sync.c` | channels, select, mutexes, wait groups | goroutines, values, objects, results, turns, watch |
-   | `goroutines.c` | spawn, a goroutine's life, errors that were not asked for | pool, preload, unpack, pack, messages, objects, results, turns, watch, frames, state |
+   | `goroutines.c` | spawn, a goroutine's life, errors that were not asked for | pool, preload, unpack, pack, messages, objects, results, turns, watch, frames, state, globals |
    | `coroutines.c` | coroutines of goroutines | turns |
-   | `pool.c` | programs, and the states of their goroutines: made, kept, closed | preload, turns, state, globals, heap |
+   | `pool.c` | programs, and the states of their goroutines: made, kept, closed | preload, objects, turns, state, globals, heap |
    | `preload.c` | package.preload | unpack, pack, messages, state |
    | `values.c` | one value on its way, as a channel's element | unpack, pack, messages, objects |
    | `unpack.c` | messages: building their values anew | objects, globals |
@@ -33,6 +34,7 @@
    | `frames.c` | Lua's frames, for the dumps and traces of the library | none |
    | `state.c` | what belongs to each state | none |
    | `globals.c` | globals, as each goroutine finds them | none |
+   | `order.c` | pairs in an order that doesn't depend on the state | none |
    | `heap.c` | the memory of a state | none | */
 
 #ifndef LGS_H
@@ -79,6 +81,7 @@ enum lgs_type { LGS_CHAN, LGS_MUTEX, LGS_WAITGROUP, LGS_GOROUTINE, LGS_FILE, LGS
 struct shared {
     _Atomic uint32_t refs;
     uint8_t type;        /* enum lgs_type */
+    bool inside;         /* made in a bubble */
     struct shared *next; /* the next in a list of objects to be destroyed */
 };
 
@@ -130,11 +133,19 @@ void lgs_metatable(struct state *S, lua_State *L, enum lgs_type type, lgs_destro
 void lgs_methods(struct state *S, lua_State *L, enum lgs_type type, const luaL_Reg *methods);
 /* Prepares a new state for shared objects, before any is made. */
 void lgs_boxes_open(lua_State *L);
+/* Drops, as lgs_give_up, the references of a state that never runs again to objects that were made outside of
+   bubbles. Those made in a bubble may have waiters: they stay. */
+void lgs_boxes_drop(lua_State *L, struct shared **gone);
 
-/* Locks for a few instructions: the holder isn't stopped, and calls nothing. */
+/* The bubble whose goroutines the thread runs; NULL: none. They never go to another thread. */
+extern _Thread_local struct bubble *lgs_bubble __attribute__((tls_model("initial-exec")));
+
+/* Locks for a few instructions: the holder isn't stopped, and calls nothing. In a bubble nothing stops it, and
+   gs_preempt_enable would be a step. */
 static inline void lgs_spin_lock(_Atomic bool *locked)
 {
-    gs_preempt_disable();
+    if (!lgs_bubble)
+        gs_preempt_disable();
     while (atomic_exchange_explicit(locked, true, memory_order_acquire))
         __builtin_ia32_pause();
 }
@@ -142,7 +153,8 @@ static inline void lgs_spin_lock(_Atomic bool *locked)
 static inline void lgs_spin_unlock(_Atomic bool *locked)
 {
     atomic_store_explicit(locked, false, memory_order_release);
-    gs_preempt_enable();
+    if (!lgs_bubble)
+        gs_preempt_enable();
 }
 
 /* ---- Memory (heap.c) ---- */
@@ -153,6 +165,8 @@ static inline void lgs_spin_unlock(_Atomic bool *locked)
 struct lgs_heap {
     struct chunk *chunks, *last;
     struct slab *with_room[LGS_CLASSES];
+    struct large *large; /* the largest blocks, if the heap keeps a list of them */
+    bool keeps_list;     /* it may be freed while blocks are in use */
     size_t size;  /* the chunks' size in bytes */
     bool closing; /* freed blocks need not be kept: the chunks are freed as a whole */
 };
@@ -161,7 +175,7 @@ struct lgs_heap {
 void *lgs_allocate(struct lgs_heap *h, void *p, size_t old, size_t size);
 /* Frees the memory kept for the next blocks. */
 void lgs_heap_trim(struct lgs_heap *h);
-/* Frees everything except malloc's blocks. */
+/* Frees everything, except blocks of malloc in a heap that keeps no list of them. */
 void lgs_heap_free(struct lgs_heap *h);
 
 /* ---- States (state.c) ---- */
@@ -175,6 +189,8 @@ struct state {
     lua_State *coroutine; /* the coroutine that runs in the state; NULL: none */
     struct goroutine *g;  /* the goroutine that the state runs; NULL: it is a main program's */
     struct program *program; /* the goroutine's program; a main program's state is one of the program's users */
+    struct bubble *bubble; /* the state runs in it; NULL: in none */
+    bool checks;           /* the state of a bubble's check, which runs no goroutine and must not wait */
     struct state *next;  /* the next in the pool, among goroutines' states, or among main programs' states */
     struct state **at;   /* what points to this state among goroutines' states */
     gs_g *runs;          /* g's goroutine, while the state is among goroutines' states; no reference */
@@ -191,6 +207,7 @@ struct state {
     bool finalizers;     /* tables with __gc were made since the state was last cleaned */
     ptrdiff_t userdata;  /* userdata of other modules made since then; in the pool's states */
     size_t clean;        /* the state's bytes after the last full collection */
+    size_t collect_at;   /* in a bubble: the next full collection comes at a step with more bytes than this */
     size_t charged;      /* bytes of lgs_charge of which the collector was not yet told */
     struct packing *packing; /* for the next message (pack.c), or NULL */
     char *scratch;       /* see lgs_scratch */
@@ -225,6 +242,17 @@ void lgs_note_state(lua_State *L);
 char *lgs_scratch(struct state *S, size_t size, bool keep);
 /* Frees the room if it is large. */
 void lgs_scratch_done(struct state *S);
+
+/* The bytes that Lua counts in L's state. */
+static inline size_t lgs_memory(lua_State *L)
+{
+    return (size_t)lua_gc(L, LUA_GCCOUNT) * 1024 + (size_t)lua_gc(L, LUA_GCCOUNTB);
+}
+
+/* Collects the garbage of a bubble's state, whose running coroutine is L, if it is time; `fresh`: there is none yet. At
+   steps, because when Lua's own collector comes to call finalizers depends on the hashes of strings, which are others in
+   each state. That collector only helps out. */
+void lgs_collect_in_bubble(struct state *S, lua_State *L, bool fresh);
 
 /* ---- Main programs: deadlocks and Ctrl-C (watch.c) ---- */
 
@@ -293,10 +321,28 @@ static inline bool lgs_is_stopped(const struct state *S)
     return atomic_load_explicit(&S->stopped, memory_order_relaxed);
 }
 
+/* Gives the calling thread, which runs no goroutine yet, what ends slices. */
+void lgs_turns_here(void);
+
 /* Called around each call of the library that may switch; no code in between may call Lua. sync: the call waits
-   without a deadline, and only for other goroutines. */
+   without a deadline, and only for other goroutines. lgs_leave raises an error in the state of a check. */
 void lgs_leave(struct state *S, bool sync);
 void lgs_enter(struct state *S, bool sync);
+
+/* A step of a bubble: another goroutine may go first. For operations that call no function of the library that is
+   a step itself. Does nothing outside of bubbles. */
+void lgs_step_in_bubble(struct state *S);
+static inline void lgs_step(struct state *S)
+{
+    if (S->bubble)
+        lgs_step_in_bubble(S);
+}
+/* lgs_step before a look at an object, which a check may do too. */
+static inline void lgs_look(struct state *S)
+{
+    if (S->bubble && !S->checks)
+        lgs_step_in_bubble(S);
+}
 
 /* Raises the error of a cancelled goroutine, or the main program's: a deadlock, Ctrl-C. May return for
    Ctrl-C. */
@@ -374,16 +420,22 @@ void lgs_files_open(struct state *S, lua_State *L);
 void lgs_sockets_open(struct state *S, lua_State *L);
 void lgs_processes_open(struct state *S, lua_State *L);
 void lgs_inspect_open(struct state *S, lua_State *L);
+void lgs_testing_open(struct state *S, lua_State *L);
 /* Replaces os.execute and io.popen in a goroutine's state by functions that park. */
 void lgs_processes_replace(struct state *S, lua_State *L);
 /* Replaces functions of the library `coroutine`, on top of the stack, in a goroutine's state: the slice's hook
    finds their coroutines. */
 void lgs_coroutines_replace(struct state *S, lua_State *L);
 
+/* Replaces pairs in a bubble's state, before lgs_globals_open. */
+void lgs_pairs_replace(lua_State *L);
+
 /* ---- Globals (globals.c) ---- */
 
 /* Notes what each goroutine finds in a new state of the pool: the contents now, before the module is opened. */
 void lgs_globals_open(struct state *S, lua_State *L);
+/* Gives math.random of a goroutine's state these seeds. */
+void lgs_seed_random(lua_State *L, lua_Integer seed, lua_Integer more);
 /* Notes that a table gets the metatable on top of the stack. */
 void lgs_note_meta(struct state *S, lua_State *L);
 /* Resets the state between two goroutines; called protected, with the state as argument. Returns the number of
@@ -405,6 +457,24 @@ void lgs_preloads_release(struct preloads *list);
 struct program {
     _Atomic int users;   /* the host's state and the goroutines that have not ended */
     _Atomic bool closed; /* no more goroutines begin */
+    struct bubble *bubble; /* the goroutines are those of a bubble; NULL: of none */
+};
+
+/* What gosched.test runs, from the first run to the last. Used by the thread that runs it. */
+struct bubble {
+    struct program program;     /* its goroutines' */
+    struct goroutine *main;     /* calls the test's function in each run; a reference */
+    struct state *busy;         /* the states of goroutines that have not ended */
+    struct state *check;        /* the state of the run's check; NULL: none */
+    struct goroutine *failed;   /* ended with errors for which others may still ask; each a reference */
+    struct goroutine *failure;  /* its error has ended the run; a reference */
+    char *said;                 /* by gosched.test.fail or the check, which have ended the run; NULL: nothing */
+    struct file *files;         /* files and sockets that were made in the run */
+    struct shared *gone;        /* objects without references, to be destroyed after the last run */
+    struct shared *unseen;      /* those that only the check had, to be destroyed at the run's end */
+    uint64_t spawned;           /* goroutines of Lua in the run so far */
+    int alive;                  /* those that have not ended */
+    _Atomic bool stop;          /* runs are to end at their next step */
 };
 
 /* Adds a user for a goroutine that the state starts. NULL: the program is closed. */
@@ -421,6 +491,12 @@ void lgs_pool_start(lua_CFunction fill);
 struct state *lgs_get_state(struct goroutine *g, struct program *p);
 /* Cleans the state of the calling goroutine, which has ended, and returns it to the pool or closes it. */
 void lgs_put_state(struct state *S);
+/* Makes a state for the check of the calling goroutine's bubble. NULL: no memory. */
+struct state *lgs_new_check(struct bubble *b);
+/* Closes the state of a check, after which b->check is another or NULL. */
+void lgs_close_check(struct state *S);
+/* Frees a bubble's state, whose goroutine never goes on: no finalizer runs. */
+void lgs_drop_state(struct bubble *b, struct state *S);
 
 /* ---- Goroutines (goroutines.c) ---- */
 
@@ -429,6 +505,28 @@ void lgs_goroutines_start(size_t stack);
 /* gosched.go for the function at index; done: the wait group to count down at the goroutine's end, or NULL.
    Pushes the handle. */
 int lgs_go(struct state *S, lua_State *L, int index, struct shared *done);
+
+/* Pushes a handle of a goroutine that is to call the function at index, with the arguments behind it, in each run
+   of the bubble: b->main. */
+void lgs_new_main(struct state *S, lua_State *L, int index, struct bubble *b);
+/* The life of b->main in one run. */
+void lgs_run_main(struct bubble *b);
+/* The frames of b->main, as gs_frames_hook gives them. */
+size_t lgs_main_frames(void *bubble, gs_g *g, gs_frame *to, size_t room);
+/* After a run, before the next: drops what its goroutines that are left have. They never go on. Whether the run has
+   failed. */
+bool lgs_sweep(struct bubble *b);
+/* Pushes the results of b->main; returns their number. */
+int lgs_push_results(struct state *S, lua_State *L, struct bubble *b);
+/* Pushes the error of b->failure, and returns its traceback; `number` becomes the goroutine's. */
+const char *lgs_push_failure(struct state *S, lua_State *L, struct bubble *b, uint64_t *number);
+/* The first goroutine in b->failed of which no caller has asked for the error becomes b->failure. */
+void lgs_find_failure(struct bubble *b);
+
+/* ---- Files (files.c) ---- */
+
+/* Closes, after a run of a bubble, the sockets that it has made and not closed; has_failed: its files too. */
+void lgs_sweep_files(struct bubble *b, bool has_failed);
 
 /* ---- Wait groups ---- */
 

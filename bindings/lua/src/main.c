@@ -9,6 +9,7 @@
 #include <string.h>
 
 LUALIB_API int luaopen_gosched(lua_State *L);
+LUALIB_API int luaopen_gosched_test(lua_State *L);
 
 static pthread_once_t started = PTHREAD_ONCE_INIT;
 static bool watched; /* for deadlocks; if false the module can't start */
@@ -20,6 +21,8 @@ static int fill_state(lua_State *L)
     luaL_openlibs(L);
     lua_pushlightuserdata(L, S);
     lgs_note_state(L);
+    if (S->bubble)
+        lgs_pairs_replace(L);
     lgs_globals_open(S, L);
     luaL_requiref(L, "gosched", luaopen_gosched, 0);
     lua_pop(L, 1);
@@ -122,15 +125,26 @@ LUALIB_API int luaopen_gosched(lua_State *L)
     lgs_boxes_open(L);
     lgs_pack_open(S, L);
     lgs_unpack_open(L);
-    lua_createtable(L, 0, 9);
+    lua_createtable(L, 0, 32);
     lgs_goroutines_open(S, L);
     lgs_sync_open(S, L);
     lgs_files_open(S, L);
     lgs_sockets_open(S, L);
     lgs_processes_open(S, L);
     lgs_inspect_open(S, L);
+    lgs_testing_open(S, L);
     lua_pushstring(L, gs_version());
     lua_setfield(L, -2, "version");
     lgs_enter(S, false);
+    return 1;
+}
+
+/* For `require "gosched.test"` before `require "gosched"`. */
+LUALIB_API int luaopen_gosched_test(lua_State *L)
+{
+    lua_getglobal(L, "require");
+    lua_pushliteral(L, "gosched");
+    lua_call(L, 1, 1);
+    lua_getfield(L, -1, "test");
     return 1;
 }

@@ -13,6 +13,8 @@ const char *const lgs_names[LGS_TYPES] = {"gosched.chan", "gosched.mutex", "gosc
 /* Key of the registry for a table of userdata by object. A state has one userdata for each object. */
 static const char boxes_key;
 
+_Thread_local struct bubble *lgs_bubble;
+
 /* The function that destroys an object, by type. Each state that makes the metatable sets the same one. */
 static lgs_destroyer *_Atomic destroy[LGS_TYPES];
 
@@ -71,6 +73,7 @@ void *lgs_new(lua_State *L, size_t size, enum lgs_type type)
         luaL_error(L, "not enough memory");
     s->refs = 1;
     s->type = (uint8_t)type;
+    s->inside = lgs_bubble != NULL;
     box->s = s;
     return s;
 }
@@ -78,7 +81,7 @@ void *lgs_new(lua_State *L, size_t size, enum lgs_type type)
 void lgs_charge(struct state *S, lua_State *L, size_t size)
 {
     S->charged += size;
-    if (S->charged < CHARGE)
+    if (S->bubble || S->charged < CHARGE)
         return;
     size_t kib = S->charged / 1024;
     S->charged %= 1024;
@@ -140,6 +143,10 @@ static int box_gc(lua_State *L)
     if (s) {
         box->s = NULL;
         lgs_state(L)->open_files -= box->counted;
+        if (lgs_state(L)->checks) {
+            lgs_give_up(s, s->inside ? &lgs_state(L)->bubble->unseen : &lgs_state(L)->bubble->gone);
+            return 0;
+        }
         lgs_leave(lgs_state(L), false);
         lgs_release(s);
         lgs_enter(lgs_state(L), false);
@@ -178,4 +185,23 @@ void lgs_boxes_open(lua_State *L)
     lua_newtable(L);
     lgs_make_weak(L, "v");
     lua_rawsetp(L, LUA_REGISTRYINDEX, &boxes_key);
+}
+
+void lgs_boxes_drop(lua_State *L, struct shared **gone)
+{
+    if (!lua_checkstack(L, 4))
+        return;
+    int top = lua_gettop(L);
+    if (lua_rawgetp(L, LUA_REGISTRYINDEX, &boxes_key) == LUA_TTABLE) {
+        lua_pushnil(L);
+        while (lua_next(L, top + 1)) {
+            struct box *box = lua_touserdata(L, -1);
+            if (box && box->s && !box->s->inside) {
+                lgs_give_up(box->s, gone);
+                box->s = NULL;
+            }
+            lua_pop(L, 1);
+        }
+    }
+    lua_settop(L, top);
 }

@@ -54,6 +54,8 @@ struct program *lgs_join_program(struct state *S)
 
 void lgs_leave_program(struct program *p)
 {
+    if (p->bubble)
+        return; /* it counts its goroutines itself */
     if (atomic_fetch_sub(&p->users, 1) == 1)
         free(p);
     if (atomic_load(&closing) == 0)
@@ -105,7 +107,8 @@ void lgs_pool_start(lua_CFunction fill)
     fill_state = fill;
 }
 
-static void close_state(struct state *S)
+/* Calls the state's finalizers, and ends it for Lua. */
+static void close_lua(struct state *S)
 {
     lua_State *L = S->L;
     /* Keeps finalizers from making this the thread's running state: the slice's signal may come when it has
@@ -115,11 +118,21 @@ static void close_state(struct state *S)
     S->heap.closing = true;
     if (L)
         lua_close(L);
+}
+
+static void free_state(struct state *S)
+{
     lgs_heap_free(&S->heap);
     free(S->scratch);
     free(S->packing);
     lgs_preloads_release(S->preloads);
     free(S);
+}
+
+static void close_state(struct state *S)
+{
+    close_lua(S);
+    free_state(S);
 }
 
 /* For a new object `old` is its kind in Lua. */
@@ -155,15 +168,21 @@ static int panic(lua_State *L)
     return 0;
 }
 
-static struct state *new_state(void)
+static struct state *new_state(struct bubble *b)
 {
     struct state *S = calloc(1, sizeof *S);
+    if (S) {
+        S->bubble = b;
+        S->heap.keeps_list = b != NULL;
+    }
     if (!S || !(S->L = lua_newstate(allocate, S))) {
         if (S)
             lgs_heap_free(&S->heap);
         free(S);
         return NULL;
     }
+    if (b)
+        lua_gc(S->L, LUA_GCSTOP); /* as long as there is no garbage to speak of */
     lua_atpanic(S->L, panic);
     lua_setwarnf(S->L, warning, S);
     lua_pushcfunction(S->L, fill_state);
@@ -173,11 +192,83 @@ static struct state *new_state(void)
         return NULL;
     }
     S->userdata = 0;
+    if (b)
+        lgs_collect_in_bubble(S, S->L, true);
     return S;
 }
 
+/* ---- States of bubbles ----
+
+   A bubble takes no state from the pool: what earlier goroutines have left there, their modules for instance, would
+   have a say in the run. Each goroutine has a new state, which is closed at its end. */
+
+static void *make_state(void *at)
+{
+    *(struct state **)at = new_state(lgs_bubble);
+    return NULL;
+}
+
+/* A new state of the thread's bubble, or NULL. Made on the thread's own stack, where the library doesn't take it for
+   the test's doing that lua_newstate and the library `math` ask for the time. */
+static struct state *new_in_bubble(struct bubble *b)
+{
+    struct state *S = NULL;
+    gs_blocking(make_state, &S);
+    if (S)
+        S->program = &b->program;
+    return S;
+}
+
+static void add_busy(struct state **list, struct state *S)
+{
+    S->next = *list;
+    S->at = list;
+    if (*list)
+        (*list)->at = &S->next;
+    *list = S;
+}
+
+static void remove_busy(struct state *S)
+{
+    *S->at = S->next;
+    if (S->next)
+        S->next->at = S->at;
+}
+
+struct state *lgs_new_check(struct bubble *b)
+{
+    struct state *S = new_in_bubble(b);
+    if (S)
+        S->checks = true;
+    return S;
+}
+
+void lgs_close_check(struct state *S)
+{
+    S->checks = false; /* for its finalizers */
+    close_state(S);
+}
+
+void lgs_drop_state(struct bubble *b, struct state *S)
+{
+    if (S->L)
+        lgs_boxes_drop(S->L, &b->gone);
+    lgs_forget_state(S);
+    free_state(S);
+}
+
+/* ---- Getting and putting ---- */
+
 struct state *lgs_get_state(struct goroutine *g, struct program *p)
 {
+    if (p->bubble) {
+        struct state *S = new_in_bubble(p->bubble);
+        if (S) {
+            S->g = g;
+            add_busy(&p->bubble->busy, S);
+        }
+        return S;
+    }
     (void)!gs_mutex_lock(&pool_lock, GS_FOREVER);
     struct state *S = pool;
     if (S) {
@@ -185,7 +276,7 @@ struct state *lgs_get_state(struct goroutine *g, struct program *p)
         pooled--;
     } else {
         gs_mutex_unlock(&pool_lock);
-        if (!(S = new_state()))
+        if (!(S = new_state(NULL)))
             return NULL;
         (void)!gs_mutex_lock(&pool_lock, GS_FOREVER);
     }
@@ -194,18 +285,9 @@ struct state *lgs_get_state(struct goroutine *g, struct program *p)
     S->runs = gs_self();
     S->clean_up = 0;
     atomic_store(&S->stopped, atomic_load(&p->closed));
-    S->next = busy;
-    S->at = &busy;
-    if (busy)
-        busy->at = &S->next;
-    busy = S;
+    add_busy(&busy, S);
     gs_mutex_unlock(&pool_lock);
     return S;
-}
-
-static size_t memory(lua_State *L)
-{
-    return (size_t)lua_gc(L, LUA_GCCOUNT) * 1024 + (size_t)lua_gc(L, LUA_GCCOUNTB);
 }
 
 /* Resets the globals. True: the state is to be kept. */
@@ -225,17 +307,23 @@ void lgs_put_state(struct state *S)
     lua_settop(L, 0);
     lua_sethook(L, NULL, 0, 0);
     S->g = NULL;
+    if (S->bubble) {
+        close_lua(S); /* the run may end meanwhile */
+        remove_busy(S);
+        free_state(S);
+        return;
+    }
     if (!lua_gc(L, LUA_GCISRUNNING))
         lua_gc(L, LUA_GCRESTART);
     lua_gc(L, LUA_GCINC, 200, 100, 13); /* as in a new state, by the defaults in Lua's manual */
     lua_warning(L, "@off", 0);
     bool keep = !lgs_is_stopped(S) && restore_globals(S);
     /* Runs finalizers now, and not whenever Lua would: they close files that are still open, for instance. */
-    if (keep && (S->open_files > 0 || S->userdata > 0 || S->finalizers || memory(L) > S->clean + DIRTY)) {
+    if (keep && (S->open_files > 0 || S->userdata > 0 || S->finalizers || lgs_memory(L) > S->clean + DIRTY)) {
         S->userdata = 0;
         S->finalizers = false;
         lua_gc(L, LUA_GCCOLLECT);
-        S->clean = memory(L);
+        S->clean = lgs_memory(L);
         lgs_heap_trim(&S->heap);
         /* Finalizers may have set globals. */
         keep = S->clean < TOO_LARGE && S->heap.size < SPARSE * S->clean + TOO_SPARSE && restore_globals(S);
@@ -243,9 +331,7 @@ void lgs_put_state(struct state *S)
     lgs_scratch_done(S);
     lgs_set_running(NULL); /* finalizers may have waited; the state may soon run on another thread */
     (void)!gs_mutex_lock(&pool_lock, GS_FOREVER);
-    *S->at = S->next;
-    if (S->next)
-        S->next->at = S->at;
+    remove_busy(S);
     keep = keep && pooled < POOL;
     if (keep) {
         S->next = pool;

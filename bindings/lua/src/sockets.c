@@ -46,17 +46,18 @@ static int push_address(lua_State *L, const struct sockaddr_storage *a)
     return 2;
 }
 
-static int name_of(lua_State *L, int (*get)(int, struct sockaddr *, socklen_t *))
+static int name_of(lua_State *L, bool peer)
 {
     struct file *f = lgs_check_file(L, 1);
     struct sockaddr_storage a = {0};
-    socklen_t len = sizeof a;
     luaL_argcheck(L, f->kind != DISK, 1, "socket expected, got a file");
     if (!lgs_use(f))
         return lgs_push_closed(L);
-    int r = get(f->fd, (struct sockaddr *)&a, &len) != 0 ? -errno : 0;
+    lgs_leave(lgs_state(L), false);
+    int r = lgs_sockname(f->fd, peer, &a);
     bool closed = lgs_is_closed(f);
     lgs_unuse(f);
+    lgs_enter(lgs_state(L), false);
     if (r < 0)
         return closed ? lgs_push_closed(L) : lgs_fail(lgs_state(L), L, r);
     return push_address(L, &a);
@@ -64,12 +65,12 @@ static int name_of(lua_State *L, int (*get)(int, struct sockaddr *, socklen_t *)
 
 static int l_address(lua_State *L)
 {
-    return name_of(L, getsockname);
+    return name_of(L, false);
 }
 
 static int l_peer(lua_State *L)
 {
-    return name_of(L, getpeername);
+    return name_of(L, true);
 }
 
 static int tcp_listen(lua_State *L)
@@ -186,7 +187,8 @@ static ssize_t receive(struct file *f, char *to, size_t n, struct sockaddr_stora
 {
     for (;;) {
         gs_deadline soon = gs_after_ns(LOOK_EVERY);
-        bool last = deadline != GS_FOREVER && deadline <= soon;
+        /* In a bubble sockets never block the thread. */
+        bool last = lgs_bubble || (deadline != GS_FOREVER && deadline <= soon);
         *len = sizeof *a;
         ssize_t r = gs_recvfrom(f->fd, to, n, 0, (struct sockaddr *)a, len, last ? deadline : soon);
         if (r != -ETIMEDOUT || last || lgs_is_closed(f))
@@ -253,15 +255,15 @@ static int resolve(int fd, const char *host, uint16_t port, gs_deadline deadline
                    int *family)
 {
     struct sockaddr_storage own = {0};
-    socklen_t own_len = sizeof own;
     struct addrinfo hints = {.ai_socktype = SOCK_DGRAM}, *found;
     char service[8];
-    if (getsockname(fd, (struct sockaddr *)&own, &own_len) != 0)
-        return -errno;
+    int r = lgs_sockname(fd, false, &own);
+    if (r != 0)
+        return r;
     hints.ai_family = *family = own.ss_family;
     hints.ai_flags = AI_NUMERICSERV | (own.ss_family == AF_INET6 ? AI_V4MAPPED | AI_ALL : 0);
     snprintf(service, sizeof service, "%u", port);
-    int r = gs_getaddrinfo(host, service, &hints, &found, deadline);
+    r = gs_getaddrinfo(host, service, &hints, &found, deadline);
     if (r != 0)
         return r;
     memcpy(to, found->ai_addr, found->ai_addrlen);

@@ -30,11 +30,18 @@ union element {
     int64_t time;
 };
 
+/* lgs_timers for the channel's timer. Those of bubbles don't count: the library finds the deadlocks there. */
+static void count_timers(struct chan *c, int more)
+{
+    if (!c->shared.inside)
+        lgs_timers(more);
+}
+
 static void stop_ticks(struct chan *c)
 {
     if (atomic_exchange(&c->ticks, false)) {
         gs_ticker_stop(c->ch);
-        lgs_timers(-1);
+        count_timers(c, -1);
     }
 }
 
@@ -43,8 +50,10 @@ static void destroy_chan(struct shared *s, struct shared **gone)
     struct chan *c = (struct chan *)s;
     if (c->timer) {
         gs_cancel_disable();
-        if (gs_timer_stop_wait(c->timer, GS_FOREVER) == 1)
-            lgs_timers(-1);
+        /* When its bubble is over, the timer's function never goes on. */
+        bool waits = !c->shared.inside || lgs_bubble;
+        if ((waits ? gs_timer_stop_wait(c->timer, GS_FOREVER) : gs_timer_stop(c->timer)) == 1)
+            count_timers(c, -1);
         gs_cancel_enable();
         gs_timer_free(c->timer);
     }
@@ -98,7 +107,7 @@ static void fire(void *arg)
     struct chan *c = arg;
     int64_t now = gs_now();
     gs_chan_send(c->ch, &now, GS_NOWAIT);
-    lgs_timers(-1);
+    count_timers(c, -1);
 }
 
 /* gosched.after: not by gs_after, whose timers can't be counted. */
@@ -109,10 +118,10 @@ static int l_after(lua_State *L)
     lgs_leave(lgs_state(L), false);
     c->ch = gs_chan_make(sizeof(int64_t), 1);
     if (c->ch) {
-        lgs_timers(1);
+        count_timers(c, 1);
         c->timer = gs_timer_start(ns, fire, c);
         if (!c->timer) {
-            lgs_timers(-1);
+            count_timers(c, -1);
             gs_chan_free(c->ch);
             c->ch = NULL;
         }
@@ -131,7 +140,7 @@ static int l_every(lua_State *L)
     lgs_enter(lgs_state(L), false);
     if (c->ch) {
         atomic_store(&c->ticks, true);
-        lgs_timers(1);
+        count_timers(c, 1);
     }
     return made_chan(L, c);
 }
@@ -164,7 +173,7 @@ static int l_send(lua_State *L)
     gs_deadline deadline = lgs_deadline(L, 3);
     lua_settop(L, 2);
     lgs_encode(S, L, 2, "value", &v);
-    int r = gs_chan_put(c->ch, &v);
+    int r = S->bubble ? -EAGAIN : gs_chan_put(c->ch, &v); /* which is no step */
     if (r == -EAGAIN) {
         bool forever = deadline == GS_FOREVER;
         lgs_leave(S, forever);
@@ -192,7 +201,7 @@ static int receive(lua_State *L, struct chan *c, gs_deadline deadline)
 {
     struct state *S = lgs_state(L);
     union element e;
-    int r = gs_chan_take(c->ch, &e);
+    int r = S->bubble ? -EAGAIN : gs_chan_take(c->ch, &e); /* which is no step */
     if (r == -EAGAIN) {
         bool forever = deadline == GS_FOREVER;
         lgs_leave(S, forever);
@@ -248,7 +257,9 @@ static int l_cap(lua_State *L)
 
 static int chan_len(lua_State *L)
 {
-    lua_pushinteger(L, (lua_Integer)gs_chan_len(check_chan(L, 1)->ch));
+    struct chan *c = check_chan(L, 1);
+    lgs_look(lgs_state(L));
+    lua_pushinteger(L, (lua_Integer)gs_chan_len(c->ch));
     return 1;
 }
 
@@ -435,7 +446,7 @@ static int l_mutex(lua_State *L)
 static int lock(lua_State *L, struct mutex *m, gs_deadline deadline)
 {
     struct state *S = lgs_state(L);
-    int r = gs_mutex_trylock(&m->m);
+    int r = S->bubble ? -EBUSY : gs_mutex_trylock(&m->m); /* which is no step */
     if (r != 0) {
         bool forever = deadline == GS_FOREVER;
         lgs_leave(S, forever);
@@ -454,7 +465,9 @@ static int l_lock(lua_State *L)
 
 static int l_trylock(lua_State *L)
 {
-    lua_pushboolean(L, gs_mutex_trylock(&check_mutex(L)->m) == 0);
+    struct mutex *m = check_mutex(L);
+    lgs_step(lgs_state(L));
+    lua_pushboolean(L, gs_mutex_trylock(&m->m) == 0);
     return 1;
 }
 

@@ -58,6 +58,10 @@ void lgs_on_slice(lua_State *L, lua_Debug *ar)
     struct state *S = lgs_state_of(L);
     if (!S)
         return;
+    if (S->bubble) {
+        lgs_look(S); /* at which the run ends: see on_tick */
+        return;
+    }
     bool held = S->held;
     S->held = false;
     if (gs_now() < S->clean_up) /* clean_up is 0 if the goroutine was not told to end */
@@ -82,8 +86,10 @@ static void on_tick(int signal)
     atomic_store(&this_thread.ticked, S);
     if (S && atomic_load(&this_thread.running) == S) {
         lua_State *L = S->coroutine ? S->coroutine : S->L;
-        /* A hook of the program's, or lua5.4's for Ctrl-C, takes precedence. */
-        if (L && (lua_gethookmask(L) == 0 || lgs_is_stopped(S)))
+        /* A hook of the program's, or lua5.4's for Ctrl-C, takes precedence. In a bubble nothing but the seed may have
+           a say, unless the bubble is to end. */
+        bool wanted = S->bubble ? atomic_load(&S->bubble->stop) : L && (lua_gethookmask(L) == 0 || lgs_is_stopped(S));
+        if (L && wanted)
             lua_sethook(L, lgs_on_slice, LUA_MASKCOUNT, 1);
     }
     atomic_store(&this_thread.ticked, NULL);
@@ -138,6 +144,12 @@ static __attribute__((noinline)) void start_ticking(void)
     gs_preempt_enable();
 }
 
+void lgs_turns_here(void)
+{
+    if (tick_signal != 0)
+        make_timer();
+}
+
 /* Chooses a real-time signal that is not in use. */
 static void choose_signal(void)
 {
@@ -174,8 +186,24 @@ void lgs_turns_start(void)
 
 /* ---- Around calls ---- */
 
+/* lgs_leave in a bubble, where the library itself finds deadlocks, and no Ctrl-C comes. */
+static void leave_in_bubble(struct state *S)
+{
+    lua_State *L = S->coroutine ? S->coroutine : S->L;
+    if (S->checks)
+        luaL_error(L, "a check must not wait or change anything: it may look only");
+    if (L) /* not closing */
+        lgs_collect_in_bubble(S, L, false);
+    lgs_set_running(NULL); /* finalizers may have waited */
+    atomic_store_explicit(&S->is_away, true, memory_order_release);
+}
+
 void lgs_leave(struct state *S, bool sync)
 {
+    if (S->bubble) {
+        leave_in_bubble(S);
+        return;
+    }
     lgs_set_running(NULL);
     if (S->self)
         lgs_front_interrupts(S);
@@ -188,12 +216,23 @@ void lgs_leave(struct state *S, bool sync)
 void lgs_enter(struct state *S, bool sync)
 {
     atomic_store_explicit(&S->is_away, false, memory_order_relaxed);
+    if (S->bubble) {
+        lgs_set_running(S->L ? S : NULL);
+        return;
+    }
     if (sync)
         lgs_wakes_up();
     if (S->self)
         lgs_settle_ctrl_c(S);
     start_ticking();
     lgs_set_running(S->L ? S : NULL);
+}
+
+void lgs_step_in_bubble(struct state *S)
+{
+    lgs_leave(S, false);
+    gs_preempt_now();
+    lgs_enter(S, false);
 }
 
 ssize_t lgs_text(struct state *S, int (*write)(int), const char **text)
