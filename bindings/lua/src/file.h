@@ -7,7 +7,6 @@
 
 #include <errno.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 /* The least number of bytes that a read asks of the system. */
@@ -32,21 +31,11 @@ struct file {
 
 #define CLOSED (UINT32_C(1) << 31)
 
-/* shutdown(2), getsockname(2) and getpeername(2), also for the sockets of a bubble's network, which only the library
-   knows. In a bubble they are steps. 0 or a negative errno value. */
-static inline int lgs_shutdown(int fd, int how)
-{
-    if (lgs_bubble)
-        return (int)gs_syscall(SYS_shutdown, fd, how);
-    return shutdown(fd, how) != 0 ? -errno : 0;
-}
-
+/* The socket's own address, or its peer's. 0 or a negative errno value. */
 static inline int lgs_sockname(int fd, bool peer, struct sockaddr_storage *to)
 {
-    socklen_t len = sizeof *to;
-    if (lgs_bubble)
-        return (int)gs_syscall(peer ? SYS_getpeername : SYS_getsockname, fd, to, &len);
-    return (peer ? getpeername : getsockname)(fd, (struct sockaddr *)to, &len) != 0 ? -errno : 0;
+    uint32_t len = sizeof *to;
+    return (peer ? gs_getpeername : gs_getsockname)(fd, (struct sockaddr *)to, &len);
 }
 
 /* Begins a use of the file's descriptor, until lgs_unuse. False: the file is closed. */

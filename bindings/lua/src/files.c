@@ -24,7 +24,7 @@ static int close_file(struct file *f)
     /* The waiters return, and the last user closes the file: a waiter, or this call. So none of them meets the next file
        with this number. */
     if (f->kind != DISK)
-        (void)lgs_shutdown(f->fd, SHUT_RDWR);
+        (void)gs_shutdown_fd(f->fd, SHUT_RDWR);
     return lgs_unuse(f);
 }
 
@@ -369,7 +369,7 @@ static int l_shutdown(lua_State *L)
     if (!lgs_use(f))
         return lgs_push_closed(L);
     lgs_leave(lgs_state(L), false);
-    int r = lgs_shutdown(f->fd, how[which]);
+    int r = gs_shutdown_fd(f->fd, how[which]);
     bool closed = lgs_is_closed(f);
     lgs_unuse(f);
     lgs_enter(lgs_state(L), false);
