@@ -1355,6 +1355,31 @@ static void one_family_each(void *arg)
     CHECK_EQ(name.sin6_family, AF_INET6);
 }
 
+static void receive_nothing(void *fd)
+{
+    char byte;
+    CHECK_EQ(gs_recv(*(int *)fd, &byte, 1, 0, GS_FOREVER), 0);
+}
+static void shut_down_a_socket_without_a_peer(void *arg)
+{
+    int fd = gs_udp_bind("127.0.0.1", 0);
+    gs_g *g;
+    (void)arg;
+    CHECK(fd >= 0);
+    g = go_ref(receive_nothing, &fd);
+    CHECK_EQ(gs_sleep(MS), 0);
+    CHECK_EQ(gs_shutdown_fd(fd, SHUT_RDWR), -ENOTCONN);
+    join(g);
+    CHECK_EQ(gs_close(fd), 0);
+}
+
+/* Linux says that there is no peer, and ends the waits. */
+TEST(a_shutdown_ends_waits_for_datagrams)
+{
+    CHECK_EQ(gs_run(shut_down_a_socket_without_a_peer, NULL), 0);
+    CHECK_EQ(gs_test_run(shut_down_a_socket_without_a_peer, NULL, NULL), 0);
+}
+
 TEST(a_port_may_be_a_listeners_of_each_family)
 {
     CHECK_EQ(gs_test_run(one_family_each, NULL, NULL), 0);

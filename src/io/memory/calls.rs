@@ -177,12 +177,12 @@ fn shut_down(fd: i32, how: i32) -> Option<isize> {
                 inner.event(id, IN | OUT | ERR | HUP);
                 return 0;
             }
-            State::New if socket.kind == libc::SOCK_STREAM || socket.remote.is_none() => {
-                return -libc::ENOTCONN as isize;
-            }
+            State::New if socket.kind == libc::SOCK_STREAM => return -libc::ENOTCONN as isize,
             _ if socket.is_reset => return -libc::ENOTCONN as isize,
             State::New | State::Connected => {}
         }
+        // As in Linux, where waits of such a socket end all the same.
+        let has_no_peer = is_inet && socket.state == State::New && socket.remote.is_none();
         let was_ended = socket.sends_no_more;
         socket.sends_no_more |= writes;
         socket.is_ended |= reads;
@@ -203,7 +203,7 @@ fn shut_down(fd: i32, how: i32) -> Option<isize> {
                 inner.event(peer, OUT);
             }
         }
-        0
+        if has_no_peer { -libc::ENOTCONN as isize } else { 0 }
     })
 }
 
