@@ -5,6 +5,8 @@
 #include <internal/pycore_frame.h>
 #undef Py_BUILD_CORE
 
+static inline void cpython_reset(PyThreadState *ts) { cpython_reset_threading(ts); }
+
 static inline int cpython_is_attached(PyThreadState *ts)
 {
     return __atomic_load_n(&ts->state, __ATOMIC_ACQUIRE) != _Py_THREAD_DETACHED;

@@ -8,7 +8,8 @@
                               more
    cpython_look_for_signals   has the goroutine that runs in a state look for signals soon; with the GIL held
    cpython_stack_for          the size of a goroutine's stack in bytes; `usual` is the default
-   cpython_limit_recursion    makes a new state's limit of C recursion fit a stack of that many bytes
+   cpython_limit_recursion    makes a state's limit of C recursion fit a stack of that many bytes, which the caller is
+                              at the top of; before each goroutine that uses the state
    cpython_reset              drops what the goroutine has put into a state, which is attached, beside its dict
    cpython_is_attached        whether the state is attached, so that its frames may change at any moment
    cpython_first_frame        reads the address of the innermost frame of a state, NULL if it has none
@@ -29,6 +30,11 @@
 
 #if defined(Py_GIL_DISABLED)
 #include "3.13t.h"
+#elif PY_VERSION_HEX >= 0x03100000
+/* The layout of thread states changes with each version. build.rs says so before. */
+#error "gosched knows CPython 3.9 to 3.15"
+#elif PY_VERSION_HEX >= 0x030F0000
+#include "3.15.h"
 #elif PY_VERSION_HEX >= 0x030E0000
 #include "3.14.h"
 #elif PY_VERSION_HEX >= 0x030D0000

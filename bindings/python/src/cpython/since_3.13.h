@@ -1,4 +1,4 @@
-/* Python 3.13 and later, but for the limit of recursion. */
+/* Python 3.13 and later, but for the limit of recursion and the frames. */
 #define Py_BUILD_CORE
 #include <internal/pycore_ceval.h>
 #include <internal/pycore_tstate.h>
@@ -13,7 +13,7 @@ static inline void cpython_look_for_signals(PyThreadState *ts)
     _Py_set_eval_breaker_bit(ts, _PY_SIGNALS_PENDING_BIT);
 }
 
-static inline void cpython_reset(PyThreadState *ts)
+static inline void cpython_reset_threading(PyThreadState *ts)
 {
     /* What threading.local knows the thread by. */
     Py_CLEAR(ts->threading_local_key);

@@ -2,14 +2,8 @@
 #include "../../cpython/cpython.h"
 #include "../../interpreter.h"
 
-/* A state for a goroutine with a stack of stack_size bytes. NULL: no memory. */
-PyThreadState *gosched_state_new(PyInterpreterState *interp, size_t stack_size)
-{
-    PyThreadState *ts = gosched_state_make(interp);
-    if (ts)
-        cpython_limit_recursion(ts, stack_size);
-    return ts;
-}
+/* For a goroutine that begins, on its stack of stack_size bytes: ts is its state from here on. Not attached. */
+void gosched_state_limit_recursion(PyThreadState *ts, size_t stack_size) { cpython_limit_recursion(ts, stack_size); }
 
 /* See cpython.h. */
 int gosched_state_is_clean(PyThreadState *ts) { return cpython_is_clean(ts); }

@@ -8,10 +8,8 @@ use std::ffi::{c_int, c_ulong, c_void};
 use std::ptr;
 
 unsafe extern "C" {
-    fn gosched_state_new(
-        interp: *mut ffi::PyInterpreterState,
-        stack_size: usize,
-    ) -> *mut ffi::PyThreadState;
+    fn gosched_state_make(interp: *mut ffi::PyInterpreterState) -> *mut ffi::PyThreadState;
+    fn gosched_state_limit_recursion(ts: *mut ffi::PyThreadState, stack_size: usize);
     fn gosched_state_is_clean(ts: *mut ffi::PyThreadState) -> c_int;
     fn gosched_state_are_threads();
     fn gosched_state_identify(ts: *mut ffi::PyThreadState, ident: c_ulong);
@@ -64,11 +62,12 @@ impl State {
         unsafe {
             self.ts = match kept {
                 Some(ts) => ts,
-                None => gosched_state_new(interp, stack_size),
+                None => gosched_state_make(interp),
             };
             if self.ts.is_null() {
                 return false;
             }
+            gosched_state_limit_recursion(self.ts, stack_size);
             interpreter::enter(self.ts);
             gosched_state_identify(self.ts, ident as c_ulong);
         }
