@@ -2,6 +2,7 @@
 
 import asyncio
 import contextvars
+import functools
 import os
 import signal
 import subprocess
@@ -23,19 +24,27 @@ def policy():
     asyncio.set_event_loop_policy(None)
 
 
-@pytest.fixture(params=["asyncio.run and the policy", "gosched.asyncio.run"])
+@pytest.fixture(params=["asyncio.run and the policy", "asyncio.run and the loop factory", "gosched.asyncio.run"])
 def run(request):
     if request.param == "gosched.asyncio.run":
         yield gosched.asyncio.run
+    elif request.param == "asyncio.run and the loop factory":
+        if sys.version_info < (3, 12):
+            pytest.skip("asyncio.run() has no loop_factory before Python 3.12")
+        yield functools.partial(asyncio.run, loop_factory=gosched.asyncio.EventLoop)
     else:
         asyncio.set_event_loop_policy(gosched.EventLoopPolicy())
         yield asyncio.run
         asyncio.set_event_loop_policy(None)
 
 
+#: asyncio's policies are deprecated from Python 3.14 on
+_QUIET = ("-W", "ignore:'asyncio.set_event_loop_policy'")
+
+
 def _program(source, *args, timeout=60, flags=(), **options):
     return subprocess.run(
-        [sys.executable, "-X", "dev", *flags, "-c", textwrap.dedent(source), *args],
+        [sys.executable, "-X", "dev", *_QUIET, *flags, "-c", textwrap.dedent(source), *args],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         universal_newlines=True,

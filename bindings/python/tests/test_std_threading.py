@@ -207,7 +207,7 @@ def test_conditions_of_cancelled_goroutines():
         class Own:
             def __init__(self):
                 lock = threading.Lock()
-                self.acquire, self.release = lock.acquire, lock.release
+                self.acquire, self.release, self.locked = lock.acquire, lock.release, lock.locked
             def __enter__(self):
                 return self.acquire()
             def __exit__(self, *exc):

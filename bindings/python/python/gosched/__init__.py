@@ -19,6 +19,7 @@ import importlib as _importlib
 import os as _os
 from threading import local
 
+from . import _supported  # first: refuses other versions of Python
 from ._gosched import (
     Cancelled,
     Channel,

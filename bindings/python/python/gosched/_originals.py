@@ -22,6 +22,7 @@ get_ident = _thread.get_ident
 get_native_id = getattr(_thread, "get_native_id", _thread.get_ident)
 _thread_count = _thread._count
 ThreadHandle = getattr(_thread, "_ThreadHandle", None)
+set_name = getattr(_thread, "set_name", None)
 
 os_read = os.read
 os_write = os.write

@@ -27,7 +27,7 @@ _running = {}
 
 
 #: the names that are CPython's, and say so
-_PUBLIC = "get_native_id start_new_thread start_joinable_thread _set_sentinel _count _shutdown".split()
+_PUBLIC = "get_native_id start_new_thread start_joinable_thread set_name _set_sentinel _count _shutdown".split()
 
 
 def get_native_id():
@@ -36,6 +36,18 @@ def get_native_id():
     if ident in _running:
         return ident
     return _originals.get_native_id()
+
+
+def set_name(name):
+    """Set the name of the thread for the system. A goroutine is none that the system knows."""
+    if _current() is None:
+        _std_set_name(name)
+    elif not isinstance(name, str):
+        raise TypeError("set_name() argument 'name' must be str, not %s" % type(name).__name__)
+
+
+# From 3.14 on.
+_std_set_name = getattr(_originals, "set_name", None)
 
 
 #: identities of goroutines are numbers from 1 on, those of threads are addresses in the upper part of the memory

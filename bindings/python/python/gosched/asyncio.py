@@ -5,15 +5,13 @@
 - :func:`as_future`: what a coroutine awaits the end of a goroutine with.
 - :func:`run_coroutine`: what a goroutine calls a coroutine with. It needs no loop of its own.
 
-    import asyncio, gosched
-
-    asyncio.set_event_loop_policy(gosched.EventLoopPolicy())
+    import gosched, gosched.asyncio
 
     async def main():
         answer = await gosched.as_future(gosched.go(ask_in_a_goroutine))
         ...
 
-    asyncio.run(main())
+    gosched.asyncio.run(main())
 
 A call that parks the goroutine (``gosched.sleep()``, ``channel.recv()``) inside a coroutine holds up the other
 coroutines of its loop, though no other goroutine: start a goroutine for it, and await that.
@@ -277,9 +275,11 @@ def new_event_loop():
     return EventLoop()
 
 
-class EventLoopPolicy(_asyncio.DefaultEventLoopPolicy):
+# Its public name, DefaultEventLoopPolicy, is deprecated from 3.14 on.
+class EventLoopPolicy(_asyncio.unix_events._UnixDefaultEventLoopPolicy):
     """With ``asyncio.set_event_loop_policy(gosched.EventLoopPolicy())``, asyncio.run() and
-    asyncio.new_event_loop() make loops that wait as goroutines."""
+    asyncio.new_event_loop() make loops that wait as goroutines. asyncio's policies are deprecated from Python 3.14 on:
+    from 3.12 on ``asyncio.run(main(), loop_factory=gosched.asyncio.EventLoop)`` does without."""
 
     _loop_factory = EventLoop
 
