@@ -15,6 +15,10 @@ int gosched_is_finalizing(void) { return cpython_is_finalizing(); }
 
 void gosched_state_interrupt(PyThreadState *ts) { cpython_look_for_signals(ts); }
 
+void gosched_state_borrow_stack(size_t size) { cpython_borrow_stack(PyThreadState_Get(), size); }
+
+void gosched_state_return_stack(void) { cpython_return_stack(PyThreadState_Get()); }
+
 size_t gosched_state_stack(size_t usual) { return cpython_stack_for(usual); }
 
 /* Python ends threads by pthread_exit if they ask for the GIL too late. That would unwind the frames of Rust,

@@ -16,6 +16,8 @@ unsafe extern "C" {
     fn gosched_is_finalizing() -> c_int;
     fn gosched_state_enter(ts: *mut ffi::PyThreadState);
     fn gosched_state_stack(usual: usize) -> usize;
+    fn gosched_state_borrow_stack(size: usize);
+    fn gosched_state_return_stack();
     fn gosched_state_reset(ts: *mut ffi::PyThreadState);
     fn gosched_state_before_fork();
     fn gosched_state_after_fork();
@@ -58,6 +60,18 @@ pub fn is_finalizing() -> bool {
 pub fn stack_for(_py: Python<'_>, usual: usize) -> usize {
     // SAFETY: the caller is attached.
     unsafe { gosched_state_stack(usual) }
+}
+
+/// Calls `f` with the state of the thread, on the stack of a goroutine of which `size` bytes are
+/// free: Python measures what C code has used there, and not on the thread's own stack. The caller
+/// leaves Python next.
+pub fn on_stack<R>(_py: Python<'_>, size: usize, f: impl FnOnce() -> R) -> R {
+    // SAFETY: attached; the state is back on the thread's own stack when it is used again.
+    unsafe { gosched_state_borrow_stack(size) };
+    let result = f();
+    // SAFETY: as above.
+    unsafe { gosched_state_return_stack() };
+    result
 }
 
 /// Attaches the calling thread to Python with this state, and takes the GIL, if there is one.

@@ -11,6 +11,7 @@ use crate::bubble::{BUBBLES, Bubble, MINE, RUNS, Stop, fail, mine};
 use crate::errors;
 use crate::ffi::*;
 use crate::goroutine::{list, spawn};
+use crate::interpreter;
 use crate::sys::attach;
 use crate::sys::threads;
 use crate::worker::{current, start};
@@ -43,6 +44,9 @@ pub fn _test_now() -> f64 {
     unsafe { gs_now() as f64 / 1e9 }
 }
 
+/// Bytes of stack that `begin` may use: half of what a goroutine has (`gs_config.stack_size`).
+const BEGIN_STACK: usize = 120 << 10;
+
 /// The goroutine with which a run begins. `bubble`: its bubble.
 unsafe extern "C" fn begin(bubble: *mut c_void) {
     // SAFETY: it stays until the thread's call has returned.
@@ -54,12 +58,15 @@ unsafe extern "C" fn begin(bubble: *mut c_void) {
     let spawned = unsafe {
         attach::enter(away);
         let py = Python::assume_attached();
-        bubble.sweep(py);
-        bubble.error.replace(None);
-        let spawned = bubble.make_main(py);
-        if let Err(e) = &spawned {
-            bubble.error.replace(Some(e.clone_ref(py).into_value(py).into_any()));
-        }
+        let spawned = interpreter::on_stack(py, BEGIN_STACK, || {
+            bubble.sweep(py);
+            bubble.error.replace(None);
+            let spawned = bubble.make_main(py);
+            if let Err(e) = &spawned {
+                bubble.error.replace(Some(e.clone_ref(py).into_value(py).into_any()));
+            }
+            spawned
+        });
         bubble.away.set(Some(attach::leave()));
         spawned.is_ok()
     };

@@ -182,6 +182,13 @@ def test_rows(check):
                 raise ValueError
             return n
         db.create_function("wrong", 1, wrong)
+        def the_rest(cursor):
+            try:
+                return cursor.fetchmany(-1)
+            except ValueError:
+                # From some release of 3.14 on a negative size isn't for all rows.
+                assert cursor.fetchmany(0) == []
+                return cursor.fetchmany(10**6)
         import random
         r = random.Random(1)
         for round in range(60):
@@ -199,7 +206,7 @@ def test_rows(check):
                 elif how == 3:
                     rows += itertools.islice(cursor, r.choice([1, 3, 100, 500]))
                 elif how == 4 and r.random() < 0.1:
-                    rows += r.choice([cursor.fetchall, lambda: list(cursor), lambda: cursor.fetchmany(-1)])()
+                    rows += r.choice([cursor.fetchall, lambda: list(cursor), lambda: the_rest(cursor)])()
             assert rows == [(n,) for n in range(2000)]
             assert cursor.fetchone() is None and cursor.fetchall() == cursor.fetchmany(3) == list(cursor) == []
 

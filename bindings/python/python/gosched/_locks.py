@@ -22,10 +22,10 @@ def _wait(self, timeout=None):
         if timeout is None:
             waiter.acquire()
             gotit = True
-        elif timeout > 0:
-            gotit = waiter.acquire(True, timeout)
-        else:
+        elif timeout <= 0:
             gotit = waiter.acquire(False)
+        else:
+            gotit = waiter.acquire(True, timeout)  # which refuses a NaN
         return gotit
     except BaseException:
         thrown = True

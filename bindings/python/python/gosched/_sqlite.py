@@ -34,7 +34,7 @@ def _check_thread(connection):
 def _by_name(args, kwargs, function):
     """The arguments of connect() with those after the first by name. If there are too many, as they are: C says so."""
     rest = args[1:]
-    if not rest or len(rest) > len(_NAMES) or set(_NAMES[: len(rest)]) & set(kwargs):
+    if not rest or len(rest) > len(_NAMES) or set(_NAMES[: len(rest)]) & set(kwargs) or sys.version_info >= (3, 15):
         return args, kwargs
     if sys.version_info >= (3, 13):
         warnings.warn(
@@ -262,7 +262,7 @@ class Cursor(_Cursor):
         if calls is None:
             return _Cursor.fetchmany(self, count)
         if count <= 0:
-            return self.fetchall()
+            return self.fetchall() if _none_is_all() else calls.at_once(_Cursor.fetchmany, self, count)
         rows = self._gosched_rows
         if len(rows) >= count:
             _check_open(self)
@@ -296,6 +296,16 @@ class Cursor(_Cursor):
         call = calls.wait if self._gosched_more(calls) else calls.at_once
         call(_Cursor.close, self)
         self._gosched_rows = Rows()
+
+
+@functools.lru_cache(maxsize=None)
+def _none_is_all():
+    """Whether fetchmany() fetches all rows if the size is 0 or less. Later releases fetch none, or raise ValueError."""
+    connection = _C(":memory:")
+    try:
+        return bool(_Cursor.fetchmany(_C.cursor(connection).execute("select 1"), 0))
+    finally:
+        connection.close()
 
 
 def _check_open(cursor):

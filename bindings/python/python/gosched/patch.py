@@ -18,6 +18,7 @@ import warnings as _warnings
 
 from . import _blocking
 from . import _gosched
+from . import _identities
 from . import _locks
 from . import _originals
 from . import _third_party
@@ -438,6 +439,10 @@ def patch_threading(record):
             main._os_thread_handle = ours._make_thread_handle(main.ident)
     _fork_hooks(threading)
     _gosched._are_threads()
+    if _identities.IS_NEEDED:
+        record.set(_sys, "_current_frames", _identities._current_frames)
+        record.set(_sys, "_current_exceptions", _identities._current_exceptions)
+        _third_party.add("ctypes", _identities.adapt_ctypes)
     _third_party.add("multiprocessing.synchronize", _third_party.multiprocessing_locks)
     _third_party.add("trio._core._thread_cache", _third_party.trio_threads)
     _third_party.add("grpc._cython.cygrpc", _third_party.grpc_core)

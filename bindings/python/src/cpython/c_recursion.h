@@ -9,3 +9,5 @@ static inline void cpython_limit_recursion(PyThreadState *ts, size_t stack_size)
     if (levels < (size_t)ts->c_recursion_remaining)
         ts->c_recursion_remaining = (int)levels;
 }
+
+#include "up_to_3.13.h"

@@ -10,6 +10,10 @@
    cpython_stack_for          the size of a goroutine's stack in bytes; `usual` is the default
    cpython_limit_recursion    makes a state's limit of C recursion fit a stack of that many bytes, which the caller is
                               at the top of; before each goroutine that uses the state
+   cpython_borrow_stack       a state that is a thread's, and attached, is used on a goroutine's stack for a moment, of
+                              which that many bytes are free
+   cpython_return_stack       the moment is over: the state leaves Python next, and is the thread's again
+   cpython_may_identify       whether a state may have the identity of a goroutine for good, in place of a thread's
    cpython_reset              drops what the goroutine has put into a state, which is attached, beside its dict
    cpython_is_attached        whether the state is attached, so that its frames may change at any moment
    cpython_first_frame        reads the address of the innermost frame of a state, NULL if it has none

@@ -10,8 +10,9 @@
 /* Bytes at the top of a goroutine's stack that its first functions have in use when it enters Python. */
 #define CALLERS_ROOM ((size_t)8 << 10)
 
-/* Python 3.14.0 doesn't have it. */
+/* Python 3.14.0 doesn't have them. */
 extern int PyUnstable_ThreadState_SetStackProtection(PyThreadState *ts, void *start, size_t size) __attribute__((weak));
+extern void PyUnstable_ThreadState_ResetStackProtection(PyThreadState *ts) __attribute__((weak));
 
 /* Without it Python takes the limits of the thread's stack. Then it finds no overflow of the goroutine's; and it takes
    all of a stack at a lower address for used up, and puts off destructors. */
@@ -29,6 +30,20 @@ static inline void cpython_limit_recursion(PyThreadState *ts, size_t stack_size)
         impl->c_stack_soft_limit = (uintptr_t)start + 2 * _PyOS_STACK_MARGIN_BYTES;
     }
 }
+
+static inline void cpython_borrow_stack(PyThreadState *ts, size_t size) { cpython_limit_recursion(ts, size); }
+
+static inline void cpython_return_stack(PyThreadState *ts)
+{
+    if (PyUnstable_ThreadState_ResetStackProtection)
+        PyUnstable_ThreadState_ResetStackProtection(ts);
+    else
+        /* Python looks for the thread's limits when it attaches the next time. */
+        ((_PyThreadStateImpl *)ts)->c_stack_hard_limit = 0;
+}
+
+/* faulthandler asks the C library for the name of the thread, which would read memory at the identity. */
+static inline int cpython_may_identify(void) { return 0; }
 
 /* The task that asyncio runs, and what is from 3.13 on. */
 static inline void cpython_reset(PyThreadState *ts)

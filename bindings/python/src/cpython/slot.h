@@ -50,4 +50,6 @@ static inline void cpython_limit_recursion(PyThreadState *ts, size_t stack_size)
     (void)stack_size;
 }
 
+#include "up_to_3.13.h"
+
 static inline void cpython_reset(PyThreadState *ts) { (void)ts; }

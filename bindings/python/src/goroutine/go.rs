@@ -123,3 +123,11 @@ pub fn main(py: Python<'_>) -> Option<Py<Goroutine>> {
 pub fn _are_threads(py: Python<'_>) {
     inspect::are_threads(py);
 }
+
+/// Calls f(*args), which looks for threads by their identities and neither waits nor runs Python code. From `_are_threads`
+/// on it finds the goroutine with an identity.
+#[pyfunction]
+#[pyo3(signature = (f, /, *args))]
+pub fn _as_threads(f: &Bound<'_, PyAny>, args: &Bound<'_, PyTuple>) -> PyResult<Py<PyAny>> {
+    inspect::as_threads(f.py(), || f.call1(args)).map(Bound::unbind)
+}

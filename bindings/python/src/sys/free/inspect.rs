@@ -88,3 +88,8 @@ pub fn is_away(py: Python<'_>, g: &Goroutine) -> bool {
 /// From now on the interpreter would know goroutines as threads: needless, as a thread state is the
 /// thread's.
 pub fn are_threads(_py: Python<'_>) {}
+
+/// Calls `f`. The interpreter knows threads, and no goroutines.
+pub fn as_threads<R>(_py: Python<'_>, f: impl FnOnce() -> R) -> R {
+    f()
+}

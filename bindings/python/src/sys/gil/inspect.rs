@@ -4,6 +4,7 @@ use super::{state, threads};
 use crate::goroutine::list;
 use crate::goroutine::object::Goroutine;
 use pyo3::prelude::*;
+use std::collections::HashMap;
 
 /// The frame that a goroutine is in. `None`: it isn't running, or belongs to the parent of this
 /// process.
@@ -37,4 +38,24 @@ pub fn are_threads(py: Python<'_>) {
         // SAFETY: the state of a goroutine that has not ended.
         g.with_state(py, |state| unsafe { state.identify(py, g.ident()) });
     });
+}
+
+/// Calls `f`, which keeps the GIL, while the interpreter knows each goroutine by its identity: for
+/// Pythons that don't know them all the time.
+pub fn as_threads<R>(py: Python<'_>, f: impl FnOnce() -> R) -> R {
+    let mut before = HashMap::new();
+    list::for_each(py, |g| {
+        // SAFETY: the state of a goroutine that has not ended.
+        g.with_state(py, |state| unsafe {
+            before.insert(g.ident(), state.exchange_identity(py, g.ident()));
+        });
+    });
+    let result = f();
+    list::for_each(py, |g| {
+        if let Some(&ident) = before.get(&g.ident()).filter(|ident| **ident != 0) {
+            // SAFETY: as above.
+            g.with_state(py, |state| unsafe { state.exchange_identity(py, ident) });
+        }
+    });
+    result
 }

@@ -13,6 +13,7 @@ unsafe extern "C" {
     fn gosched_state_is_clean(ts: *mut ffi::PyThreadState) -> c_int;
     fn gosched_state_are_threads();
     fn gosched_state_identify(ts: *mut ffi::PyThreadState, ident: c_ulong);
+    fn gosched_state_exchange_identity(ts: *mut ffi::PyThreadState, ident: c_ulong) -> c_ulong;
     fn PyThreadState_GetFrame(ts: *mut ffi::PyThreadState) -> *mut ffi::PyObject;
 }
 
@@ -138,6 +139,15 @@ impl State {
     pub unsafe fn identify(&self, _py: Python<'_>, ident: u64) {
         // SAFETY: as the caller says.
         unsafe { gosched_state_identify(self.ts, ident as c_ulong) };
+    }
+
+    /// Gives the state another identity for a moment. Gives the former; 0: it keeps what it has.
+    ///
+    /// # Safety
+    /// The goroutine has not ended.
+    pub unsafe fn exchange_identity(&self, _py: Python<'_>, ident: u64) -> u64 {
+        // SAFETY: as the caller says.
+        unsafe { gosched_state_exchange_identity(self.ts, ident as c_ulong) as u64 }
     }
 
     /// The frame in which the goroutine is. `None`: it has none.
