@@ -31,7 +31,7 @@ LUA_PC   := $(firstword $(foreach p,lua5.4 lua-5.4 lua54,$(shell pkg-config --ex
 LIBS     := -lhwloc -lgcc_s -lpthread -lm -ldl
 STAMP    := target/setup
 
-.PHONY: all build library trace-tool preload examples run test test-all test-checked test-tsan test-python wheels test-python-ft test-python-stdlib run-python bench-python test-cpp test-servers bench-servers bench-clients test-preload bench-preload test-mpi test-observe test-embed test-trace lua test-lua run-lua bench-lua models miri audit lab bench counts soak lint docs pictures header check-header install install-lua uninstall setup clean help
+.PHONY: all build library trace-tool preload examples run test test-all test-checked test-tsan test-python wheels test-python-ft test-python-stdlib test-python-all run-python bench-python test-cpp test-servers bench-servers bench-clients test-preload bench-preload test-mpi test-observe test-embed test-trace lua test-lua run-lua bench-lua models miri audit lab bench counts soak lint docs pictures header check-header install install-lua uninstall setup clean help
 .DELETE_ON_ERROR:
 
 all: build
@@ -146,6 +146,9 @@ test-python: $(STAMP)/python ## test bindings/python with each Python found (ARG
 
 wheels: $(STAMP)/python ## build a wheel for each Python found, for glibc 2.28 and later, into target/python/wheels
 	@tools/pythons wheel $(ARGS)
+
+test-python-all: $(STAMP)/python ## test bindings/python at length, and run CPython's own tests, with 3.10 to 3.15 (tools/sid has the newest)
+	@tools/pythons all $(ARGS)
 
 test-python-ft: $(STAMP)/python ## test bindings/python with a free-threaded Python 3.13t, built if need be (ARGS: pytest's)
 	@[ -n "$(PYTHON_FT)" ] || tools/python-ft release
