@@ -24,13 +24,16 @@ def policy():
     asyncio.set_event_loop_policy(None)
 
 
-@pytest.fixture(params=["asyncio.run and the policy", "asyncio.run and the loop factory", "gosched.asyncio.run"])
+_RUNS = ["asyncio.run and the policy", "gosched.asyncio.run"]
+if sys.version_info >= (3, 12):
+    _RUNS.append("asyncio.run and the loop factory")
+
+
+@pytest.fixture(params=_RUNS)
 def run(request):
     if request.param == "gosched.asyncio.run":
         yield gosched.asyncio.run
     elif request.param == "asyncio.run and the loop factory":
-        if sys.version_info < (3, 12):
-            pytest.skip("asyncio.run() has no loop_factory before Python 3.12")
         yield functools.partial(asyncio.run, loop_factory=gosched.asyncio.EventLoop)
     else:
         asyncio.set_event_loop_policy(gosched.EventLoopPolicy())

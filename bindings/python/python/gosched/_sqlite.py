@@ -47,8 +47,13 @@ def _by_name(args, kwargs, function):
     return args[:1], {**dict(zip(_NAMES, rest)), **kwargs}
 
 
-@functools.wraps(_sqlite3.connect)
+_connect = _sqlite3.connect
+
+
+@functools.wraps(_connect)
 def connect(*args, **kwargs):
+    if len(args) > 1 and sys.version_info >= (3, 15):
+        return _connect(*args, **kwargs)  # a TypeError
     # As in C, the class of the connection gets all arguments.
     factory = args[5] if len(args) > 5 else kwargs.get("factory", Connection)
     if factory is Connection:

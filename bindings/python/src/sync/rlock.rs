@@ -6,8 +6,9 @@ use crate::park::{self, Timeout};
 use crate::shared::Shared;
 use crate::bubble;
 use crate::worker::current::get_ident;
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{PyDict, PyTuple, PyType};
 
 /// A lock that its owner, a goroutine or thread, may take again, as threading.RLock.
 #[pyclass(frozen, weakref, subclass, module = "gosched")]
@@ -95,10 +96,21 @@ impl RLock {
 
 #[pymethods]
 impl RLock {
+    /// Arguments are ignored; from Python 3.15 on only those of a subclass are.
     #[new]
-    #[pyo3(signature = (*_args, **_kwargs))]
-    fn new(_args: &Bound<'_, PyTuple>, _kwargs: Option<&Bound<'_, PyDict>>) -> RLock {
-        RLock::free(Kind::Usual)
+    #[classmethod]
+    #[pyo3(signature = (*args, **kwargs))]
+    fn new(
+        cls: &Bound<'_, PyType>,
+        args: &Bound<'_, PyTuple>,
+        kwargs: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<RLock> {
+        let is_bare = args.is_empty() && kwargs.is_none_or(|kwargs| kwargs.is_empty());
+        let py = cls.py();
+        if !is_bare && cls.is(py.get_type::<RLock>()) && py.version_info() >= (3, 15) {
+            return Err(PyTypeError::new_err("RLock() takes no arguments"));
+        }
+        Ok(RLock::free(Kind::Usual))
     }
 
     /// Takes the lock; waits for it if blocking, at most timeout seconds (-1: for ever). Whether it is held.
