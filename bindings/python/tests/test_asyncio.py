@@ -161,6 +161,32 @@ def test_running_loops_end_with_their_goroutines():
     )
 
 
+def test_tasks_are_those_of_each_goroutines_loop():
+    """From Python 3.14 on the running task and the list of tasks are in the thread state, which goroutines pass on."""
+    loops = []
+
+    async def main(n):
+        me = asyncio.current_task()
+        loops.append((asyncio.get_running_loop(), me))
+        other = asyncio.ensure_future(asyncio.sleep(0.02))
+        for _ in range(5):
+            await asyncio.sleep(0.001)
+            assert asyncio.current_task() is me and asyncio.all_tasks() == {me, other}
+        await other
+        assert asyncio.all_tasks() == {me}
+        return n
+
+    for _ in range(3):
+        goroutines = [gosched.go(gosched.asyncio.run, main(n)) for n in range(10)]
+        until(lambda: len(loops) == 10)
+        for loop, task in loops:
+            assert task in asyncio.all_tasks(loop) or task.done()
+        assert asyncio.current_task(loops[0][0]) is None
+        assert [g.result() for g in goroutines] == list(range(10))
+        assert not any(asyncio.all_tasks(loop) for loop, _ in loops)
+        loops.clear()
+
+
 def test_get_event_loop_is_each_goroutines_own(policy):
     def loop():
         mine = asyncio.new_event_loop()

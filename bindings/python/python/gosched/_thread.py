@@ -39,7 +39,7 @@ def get_native_id():
 
 
 def set_name(name):
-    """Set the name of the thread for the system. A goroutine is none that the system knows."""
+    """Set the name that the system has of the thread. Does nothing in a goroutine, of which the system has none."""
     if _current() is None:
         _std_set_name(name)
     elif not isinstance(name, str):

@@ -35,7 +35,7 @@
 #if defined(Py_GIL_DISABLED)
 #include "3.13t.h"
 #elif PY_VERSION_HEX >= 0x03100000
-/* The layout of thread states changes with each version. build.rs says so before. */
+/* The layout of thread states changes with each version. pip doesn't get here (pyproject.toml). */
 #error "gosched knows CPython 3.9 to 3.15"
 #elif PY_VERSION_HEX >= 0x030F0000
 #include "3.15.h"
