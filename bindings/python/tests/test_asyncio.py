@@ -168,10 +168,12 @@ def test_tasks_are_those_of_each_goroutines_loop():
     async def main(n):
         me = asyncio.current_task()
         loops.append((asyncio.get_running_loop(), me))
-        other = asyncio.ensure_future(asyncio.sleep(0.02))
+        go_on = asyncio.Event()
+        other = asyncio.ensure_future(go_on.wait())
         for _ in range(5):
             await asyncio.sleep(0.001)
             assert asyncio.current_task() is me and asyncio.all_tasks() == {me, other}
+        go_on.set()
         await other
         assert asyncio.all_tasks() == {me}
         return n
