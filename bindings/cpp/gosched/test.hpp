@@ -59,7 +59,11 @@ struct options {
     std::optional<std::string> replay = std::nullopt; ///< a schedule that a report has printed, in place of a seed
     int log = -1;                                  ///< a descriptor to which what happens is written; -1: none
     bool quiet = false;                            ///< nothing is printed
+    /// A run fails, as outcome::disturbed, if not only the seed decides it: GS_TEST_STRICT.
+    bool strict = false;
     test::network network = {};
+    std::uint32_t cancel = 0;                      ///< out of 1000: a goroutine is cancelled before a call
+    std::uint32_t no_memory = 0;                   ///< out of 1000: a call finds no memory
 };
 
 /// How a run has ended.
@@ -68,7 +72,8 @@ enum class outcome : int {
     deadlock,   ///< all goroutines wait, and no timer is left
     too_long,   ///< after options::max_steps there was no end
     failed,     ///< by options::check, gs::test::fail, or an exception that nobody has caught
-    disturbed,  ///< a thread or a goroutine outside has woken a goroutine of the run, or has been woken by one
+    disturbed,  ///< a thread or a goroutine outside has woken a goroutine of the run, or has been woken by one;
+                ///< options::strict
 };
 
 /// The name of an outcome, such as "deadlock".
@@ -261,7 +266,9 @@ inline gs_test_opts native(const test::options &o) noexcept
         n.check_arg = const_cast<std::function<bool()> *>(&o.check);
     }
     n.replay = o.replay ? o.replay->c_str() : nullptr;
-    n.flags = o.quiet ? GS_TEST_QUIET : 0;
+    n.flags = (o.quiet ? GS_TEST_QUIET : 0) | (o.strict ? GS_TEST_STRICT : 0);
+    n.cancel = o.cancel;
+    n.no_memory = o.no_memory;
     n.log = o.log == -1 ? 0 : o.log;
     const std::int64_t delay = o.network.delay.count();
     n.net.delay = delay == 0 ? 1 : delay; // 0 is gosched.h's default

@@ -371,7 +371,35 @@ TEST_CASE("options that aren't valid")
         o.network.*chance = 1001;
         CHECK(code(o) == std::errc::invalid_argument);
     }
+    for (auto chance : {&gt::options::cancel, &gt::options::no_memory}) {
+        o = quiet();
+        o.*chance = 1001;
+        CHECK(code(o) == std::errc::invalid_argument);
+    }
     CHECK(code_of([] { (void)gt::explore(~std::uint64_t{0}, [] {}); }) == std::errc::invalid_argument);
+}
+
+TEST_CASE("strict runs fail if something else has a say, and faults come by options")
+{
+    gt::options o = quiet();
+    o.strict = true;
+    CHECK(gt::explore(o, 10, [] { gs::sleep_for(1h); }));
+    CHECK(gt::run(o, [] { std::random_device{}(); (void)std::chrono::system_clock::now(); }) == gt::outcome::disturbed);
+    int runs = 0;
+    CHECK(gt::run(o, [&] { gs::sleep_for(runs++ * 1ms); }) == gt::outcome::disturbed);
+    o = quiet();
+    o.cancel = 1000;
+    bool was_cancelled = false;
+    (void)gt::run(o, [&] {
+        auto g = gs::go([&] { was_cancelled = code_of([] { gs::sleep_for(1h); }) == std::errc::operation_canceled; });
+        (void)code_of([&] { g.join(); });
+    });
+    CHECK(was_cancelled);
+    o = quiet();
+    o.no_memory = 1000;
+    bool had_memory = true;
+    CHECK(gt::run(o, [&] { had_memory = gs_chan_make(8, 1) != nullptr; }));
+    CHECK(!had_memory);
 }
 
 GO_TEST("a goroutine can't make runs")

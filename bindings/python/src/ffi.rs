@@ -13,6 +13,7 @@ pub const GS_SEND: c_int = 1;
 pub const GS_RECV: c_int = 2;
 
 pub const GS_TEST_CRASH: u32 = 2;
+pub const GS_TEST_STRICT: u32 = 4;
 
 macro_rules! opaque {
     ($($name:ident)*) => {$(

@@ -1,6 +1,7 @@
 """gosched.testing: runs by seeds, the search for one that fails, and pytest's plugin."""
 
 import gc
+import importlib
 import os
 import sys
 import textwrap
@@ -249,6 +250,33 @@ def test_what_is_outside_disturbs():
 
     with pytest.raises(testing.Disturbed):
         testing.run(waits, quiet=True)
+
+
+def test_strict_runs_name_what_else_has_a_say(capfd):
+    assert testing.run(order, strict=True) is not None
+    assert testing.explore(order, 20, strict=True) == 20
+
+    clock = importlib.import_module("gosched._originals").monotonic
+
+    def reads_the_clock():
+        clock()
+
+    with pytest.raises(testing.Disturbed, match="not only the seed"):
+        testing.run(reads_the_clock, strict=True)
+    assert "goroutine 1 reads the system's clock (clock_gettime)\n    in reads_the_clock (" in capfd.readouterr().err
+    testing.run(reads_the_clock)
+
+    kept = []
+
+    def keeps_state():
+        kept.append(1)
+        for _ in kept:
+            gosched.yield_()
+        Event().wait(1 + len(kept))
+
+    with pytest.raises(testing.Disturbed):
+        testing.explore(keeps_state, 5, strict=True)
+    assert "a second run differs: first " in capfd.readouterr().err
 
 
 def test_arguments():

@@ -105,12 +105,14 @@ _AGAIN = _re.compile(r"^To have it again: GOSCHED_TEST=replay=(\S*)$", _re.MULTI
 _PATIENCE = 5
 
 
-def run(f, *, seed=None, schedule="random", depth=3, max_steps=1_000_000, replay=None, log=None, net=None, quiet=False):
+def run(f, *, seed=None, schedule="random", depth=3, max_steps=1_000_000, replay=None, log=None, net=None, strict=False, quiet=False):
     """Calls f() in a bubble, and gives what it returns when all goroutines have ended.
 
     seed decides the run (None: 1). schedule: "random"; "pct", random priorities that change depth - 1 times;
     "round-robin". replay: a schedule that a report has given, in the place of a seed. log: a file with a descriptor, for
-    the events of the run. quiet: no report goes to standard error.
+    the events of the run. strict: the run is made twice, and Disturbed is raised if not only the seed decides it: if the
+    two differ, or one reads the system's clock, gets random bytes of the system or starts a thread. quiet: no report
+    goes to standard error.
 
     An exception that leaves f, or a goroutine of which nobody asks for its result, ends the run and is raised here.
     DeadlockError, TooManySteps, Disturbed: see there.
@@ -123,17 +125,18 @@ def run(f, *, seed=None, schedule="random", depth=3, max_steps=1_000_000, replay
     >>> testing.run(sleeper, seed=7)
     3600.0
     """
-    return _execute(f, None, seed, schedule, depth, max_steps, replay, log, net, quiet)
+    return _execute(f, None, seed, schedule, depth, max_steps, replay, log, net, strict, quiet)
 
 
 def explore(
-    f, runs=1000, *, seed=None, schedule="random", depth=3, max_steps=1_000_000, replay=None, log=None, net=None, quiet=False
+    f, runs=1000, *, seed=None, schedule="random", depth=3, max_steps=1_000_000, replay=None, log=None, net=None, strict=False,
+    quiet=False,
 ):
     """As run(), with `runs` seeds from `seed` on, until a run fails. Then it looks for the shortest schedule that fails in
     the same way, reports it, and raises the exception of that run. Gives the number of runs."""
     if runs < 0:
         raise ValueError("runs must not be negative")
-    return _execute(f, runs, seed, schedule, depth, max_steps, replay, log, net, quiet)
+    return _execute(f, runs, seed, schedule, depth, max_steps, replay, log, net, strict, quiet)
 
 
 def seed():
@@ -161,7 +164,7 @@ def fail(message):
     _gosched._test_fail(failure.with_traceback(traceback))
 
 
-def _execute(f, runs, seed, schedule, depth, max_steps, replay, log, net, quiet):
+def _execute(f, runs, seed, schedule, depth, max_steps, replay, log, net, strict, quiet):
     if not callable(f):
         raise TypeError("the first argument must be callable, not %s" % type(f).__name__)
     if _gosched._test_seed():
@@ -175,6 +178,7 @@ def _execute(f, runs, seed, schedule, depth, max_steps, replay, log, net, quiet)
     options.schedule = _SCHEDULES[schedule]
     options.depth = depth
     options.max_steps = max_steps
+    options.strict = strict
     options.replay = replay
     options.net = (net or Net())._fields()
     options.log = 0
@@ -283,7 +287,7 @@ def _forget_thread():
 _said = {}
 
 
-def test(f=None, /, *, runs=1000, seed=None, schedule="random", depth=3, max_steps=1_000_000, net=None, quiet=False):
+def test(f=None, /, *, runs=1000, seed=None, schedule="random", depth=3, max_steps=1_000_000, net=None, strict=False, quiet=False):
     """Makes a test function one that explore() calls, with its arguments (pytest's fixtures, say):
 
         @gosched.test(runs=2000)
@@ -293,7 +297,7 @@ def test(f=None, /, *, runs=1000, seed=None, schedule="random", depth=3, max_ste
     With pytest, --gosched-seed, --gosched-runs and --gosched-replay go before the decorator's arguments."""
     if f is None:
         return lambda f: test(
-            f, runs=runs, seed=seed, schedule=schedule, depth=depth, max_steps=max_steps, net=net, quiet=quiet
+            f, runs=runs, seed=seed, schedule=schedule, depth=depth, max_steps=max_steps, net=net, strict=strict, quiet=quiet
         )
     if _inspect.iscoroutinefunction(f):
         raise TypeError("gosched.test is for functions, not for coroutines: run_coroutine() runs one in a function")
@@ -301,7 +305,7 @@ def test(f=None, /, *, runs=1000, seed=None, schedule="random", depth=3, max_ste
     @_functools.wraps(f)
     def wrapper(*args, **kwargs):
         call = _functools.partial(f, *args, **kwargs) if args or kwargs else f
-        options = dict(schedule=schedule, depth=depth, max_steps=max_steps, net=net, quiet=quiet)
+        options = dict(schedule=schedule, depth=depth, max_steps=max_steps, net=net, strict=strict, quiet=quiet)
         options["seed"] = _said.get("seed", seed)
         if _said.get("replay") is not None:
             run(call, replay=_said["replay"], **options)

@@ -49,6 +49,7 @@ def run(
     replay: str | None = None,
     log: _HasFileno | int | None = None,
     net: Net | None = None,
+    strict: bool = False,
     quiet: bool = False,
 ) -> _T: ...
 def explore(
@@ -62,6 +63,7 @@ def explore(
     replay: str | None = None,
     log: _HasFileno | int | None = None,
     net: Net | None = None,
+    strict: bool = False,
     quiet: bool = False,
 ) -> int: ...
 def seed() -> int: ...
@@ -80,5 +82,6 @@ def test(
     depth: int = 3,
     max_steps: int = 1_000_000,
     net: Net | None = None,
+    strict: bool = False,
     quiet: bool = False,
 ) -> Callable[[_F], _F]: ...
