@@ -186,7 +186,10 @@ impl Plan {
                 _ => String::new(),
             };
         };
-        let ran = bubble::run(self.f, self.arg, self.pc, setup, &mut when_over)?;
+        let mut ran = bubble::run(self.f, self.arg, self.pc, setup, &mut when_over)?;
+        if !ran.influences.is_empty() {
+            report::leave_out_interpreters(&mut ran.influences);
+        }
         Ok(Told { ran, waiting })
     }
 }

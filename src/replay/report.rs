@@ -112,9 +112,6 @@ fn influences(all: &[Influence]) -> String {
     let mut symbols = if Symbols::have_memory() { Symbols::new(false) } else { Symbols::none() };
     let mut text = String::new();
     for Influence { what, by } in all {
-        if is_the_interpreters(by, &mut symbols) {
-            continue;
-        }
         text += &format!("  {}", who(by));
         text += &match what {
             What::Calls { function, does } => format!(" {does} ({function})"),
@@ -152,14 +149,21 @@ fn influences(all: &[Influence]) -> String {
 /// Functions in which CPython reads the clock for its own locks.
 const OF_INTERPRETERS: [&str; 3] = ["PyThread_acquire_lock_timed", "take_gil", "drop_gil"];
 
-/// Whether an interpreter has done something for itself, and not what the goroutine's code asked for.
-fn is_the_interpreters(by: &Seen, symbols: &mut Symbols) -> bool {
-    let mut found = false;
-    if !by.script.is_empty() {
-        symbols
-            .visible(&by.frames, &mut |symbol| found |= OF_INTERPRETERS.contains(&symbol.function));
-    }
-    found
+/// Leaves out what an interpreter has done for itself, and not because the goroutine's code has asked
+/// for it.
+pub fn leave_out_interpreters(all: &mut Vec<Influence>) {
+    let leave_out = || {
+        let mut symbols =
+            if Symbols::have_memory() { Symbols::new(false) } else { Symbols::none() };
+        all.retain(|Influence { by, .. }| {
+            let mut found = false;
+            symbols.visible(&by.frames, &mut |symbol| {
+                found |= OF_INTERPRETERS.contains(&symbol.function);
+            });
+            !found
+        });
+    };
+    let _ = stack::on_large(leave_out);
 }
 
 /// A goroutine, with its name.
