@@ -385,15 +385,15 @@ TEST_CASE("strict runs fail if something else has a say, and faults come by opti
 {
     gt::options o = quiet();
     o.strict = true;
-    CHECK(gt::explore(o, 10, [] { gs::sleep_for(1h); }));
+    CHECK(gt::explore(o, 10, [] { gs::this_goroutine::sleep_for(1h); }));
     CHECK(gt::run(o, [] { std::random_device{}(); (void)std::chrono::system_clock::now(); }) == gt::outcome::disturbed);
     int runs = 0;
-    CHECK(gt::run(o, [&] { gs::sleep_for(runs++ * 1ms); }) == gt::outcome::disturbed);
+    CHECK(gt::run(o, [&] { gs::this_goroutine::sleep_for(runs++ * 1ms); }) == gt::outcome::disturbed);
     o = quiet();
     o.cancel = 1000;
     bool was_cancelled = false;
     (void)gt::run(o, [&] {
-        auto g = gs::go([&] { was_cancelled = code_of([] { gs::sleep_for(1h); }) == std::errc::operation_canceled; });
+        auto g = gs::go([&] { was_cancelled = code_of([] { gs::this_goroutine::sleep_for(1h); }) == std::errc::operation_canceled; });
         (void)code_of([&] { g.join(); });
     });
     CHECK(was_cancelled);
