@@ -4,6 +4,7 @@ use super::sized::{self, Given, Grows};
 use super::{EINVAL, gs_duration, gs_fn};
 use crate::arch::with_return_address;
 use crate::io::memory;
+use crate::os::log;
 use crate::replay::{self, Plan};
 use crate::sched::lifecycle::bubble;
 use crate::sched::prim::draws::{Schedule, Script};
@@ -265,7 +266,14 @@ unsafe fn plan(
         catches: o.flags & GS_TEST_CRASH == 0,
         is_strict: o.flags & GS_TEST_STRICT != 0,
     };
-    plan.by_environment(std::env::var("GOSCHED_TEST").ok().as_deref()).ok_or(EINVAL)
+    let said = std::env::var("GOSCHED_TEST").ok();
+    plan.by_environment(said.as_deref()).ok_or_else(|| {
+        let said = said.unwrap_or_default();
+        log::say(format_args!(
+            "gosched: GOSCHED_TEST={said}: it may be seed=NUMBER, seed=random or replay=STRING"
+        ));
+        EINVAL
+    })
 }
 
 /// `-EINVAL`: a chance is above 1000, or a time below 0.

@@ -1427,6 +1427,7 @@ TEST(the_environment_chooses_the_seed)
     setenv("GOSCHED_TEST", "sed=9", 1);
     run_child("run_four", &a);
     CHECK_HAS(a.text, "-22 ");
+    CHECK_HAS(a.text, "gosched: GOSCHED_TEST=sed=9: it may be seed=NUMBER, seed=random or replay=STRING\n");
     unsetenv("GOSCHED_TEST");
 }
 
