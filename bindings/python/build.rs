@@ -165,13 +165,7 @@ fn of_old_glibc(object: &Path) -> Result<Vec<PathBuf>> {
 }
 
 /// Links the wheel's `libgosched.so.1`, with hwloc inside.
-fn link(
-    here: &Path,
-    root: &Path,
-    out: &Path,
-    object: &Path,
-    glibc: &[PathBuf],
-) -> Result<PathBuf> {
+fn link(here: &Path, root: &Path, out: &Path, object: &Path, glibc: &[PathBuf]) -> Result<PathBuf> {
     let compiler = cc::Build::new().pic(true).get_compiler();
     let cc = || compiler.to_command();
     let tool =

@@ -1,12 +1,12 @@
 //! `blocking`: calls in other threads.
 
+use crate::bubble;
 use crate::errors;
 use crate::ffi::*;
 use crate::forks;
 use crate::goroutine::body;
 use crate::outside::outside;
 use crate::park::{self, Ended, Timeout};
-use crate::bubble;
 use crate::worker::{current, ending, start};
 use pyo3::ffi as py_ffi;
 use pyo3::prelude::*;

@@ -1,5 +1,6 @@
 //! Channels and select.
 
+use crate::bubble;
 use crate::errors::{self, Closed};
 use crate::ffi::*;
 use crate::format::{Format, Item};
@@ -7,7 +8,6 @@ use crate::handle;
 use crate::park::{self, Ended, Timeout};
 use crate::shared::Shared;
 use crate::sys::give::give;
-use crate::bubble;
 use crate::worker::current;
 use pyo3::exceptions::{PyStopIteration, PyTypeError};
 use pyo3::ffi as py_ffi;

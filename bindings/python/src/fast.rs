@@ -5,12 +5,12 @@
 //!
 //! No function here makes or drops a `Py`: pyo3 doesn't know that the GIL is held.
 
+use crate::bubble;
 use crate::channel::Channel;
 use crate::errors;
 use crate::sync::lock::Lock;
 use crate::sync::rlock::RLock;
 use crate::sync::semaphore::Semaphore;
-use crate::bubble;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyType;

@@ -1,9 +1,9 @@
 //! Errors that no caller asks for.
 
 use super::object::Goroutine;
+use crate::bubble;
 use crate::ffi::*;
 use crate::sys::threads;
-use crate::bubble;
 use crate::worker::{current, ending};
 use pyo3::ffi as py_ffi;
 use pyo3::prelude::*;

@@ -1,10 +1,10 @@
 //! `RLock`.
 
 use super::lock::{Kind, Lock, lock_timeout, truth};
+use crate::bubble;
 use crate::errors;
 use crate::park::{self, Timeout};
 use crate::shared::Shared;
-use crate::bubble;
 use crate::worker::current::get_ident;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;

@@ -1,9 +1,9 @@
 //! Waiting in queues.
 
 use super::queues::Queues;
+use crate::bubble;
 use crate::ffi::*;
 use crate::park::{self, Ended, Timeout};
-use crate::bubble;
 use crate::worker::{current, start};
 use pyo3::prelude::*;
 

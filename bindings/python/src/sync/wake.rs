@@ -1,8 +1,8 @@
 //! Waking those that wait in queues.
 
 use super::queues::Queues;
-use crate::ffi::*;
 use crate::bubble;
+use crate::ffi::*;
 use crate::worker::current;
 use pyo3::prelude::*;
 
