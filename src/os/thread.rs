@@ -120,6 +120,13 @@ struct Start {
     arg: *mut c_void,
 }
 
+/// The argument of a thread's first function, and back. The C library keeps it for as long as the
+/// thread lives, when the box is long gone: a pointer would hide a leak whose object has the box's
+/// memory by now.
+fn hidden(start: *mut Start) -> *mut Start {
+    start.map_addr(|address| !address)
+}
+
 /// A thread that this library has started and will join.
 pub struct Thread(libc::pthread_t);
 
@@ -127,7 +134,7 @@ impl Thread {
     /// The first function of a thread.
     extern "C" fn begin(start: *mut c_void) -> *mut c_void {
         // SAFETY: `start` has made the box for this thread.
-        let Start { f, arg } = *unsafe { Box::from_raw(start.cast::<Start>()) };
+        let Start { f, arg } = *unsafe { Box::from_raw(hidden(start.cast::<Start>())) };
         let here = 0u8;
         let first_frame = black_box(&raw const here) as usize;
         OWN.with(|own| own.has_come(first_frame));
@@ -157,7 +164,8 @@ impl Thread {
         let blocked = block_signals();
         // SAFETY: `id` is writable, the attributes are the default ones.
         let r = unsafe {
-            libc::pthread_create(id.as_mut_ptr(), ptr::null(), Thread::begin, start.cast())
+            let arg = hidden(start).cast();
+            libc::pthread_create(id.as_mut_ptr(), ptr::null(), Thread::begin, arg)
         };
         blocked.restore();
         if r != 0 {
