@@ -148,7 +148,7 @@ static void op_net_nobody(struct actor *a)
     MUST_BE(r, -ENETUNREACH, -ECANCELED);
 }
 
-/* Connections that nobody accepts, more of them than the listener keeps; then the listener closes. */
+/* More connections than the listener keeps, and none is accepted; then the listener closes. */
 static void op_net_backlog(struct actor *a)
 {
     int fds[5], port = FIRST_PORT + next_port++, n = 1 + rnd(a, LENGTH(fds)), accepted = -1;

@@ -275,8 +275,8 @@ void lgs_find_failure(struct bubble *b)
             b->failure = (struct goroutine *)lgs_retain(&g->shared);
 }
 
-/* The end of a goroutine of a bubble; was_cancelled: its error is that of a cancel. An error for which nobody can ask
-   ends the run at once, and one for which nobody has asked when all have ended. */
+/* The end of a goroutine of a bubble; was_cancelled: its error is that of a cancel. If the program has
+   no handle of the goroutine any more, the error ends the run at once; if the handle is never joined, at the run's end. */
 static void end_in_bubble(struct bubble *b, struct goroutine *g, int status, bool was_cancelled)
 {
     bool is_main = g == b->main;

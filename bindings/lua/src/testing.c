@@ -248,7 +248,7 @@ static void push_failure(struct state *S, lua_State *L, struct call *c, const ch
         lua_pushstring(L, message);
     }
     lua_setfield(L, table, "message");
-    /* In a deadlock the error that nobody asks for is its cause, perhaps. */
+    /* The error of a goroutine that was not joined may be the cause of a deadlock. */
     lgs_find_failure(&c->b);
     if (c->b.failure) {
         traceback = lgs_push_failure(S, L, &c->b, &number);

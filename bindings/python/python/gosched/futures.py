@@ -73,7 +73,7 @@ class Executor(_futures.Executor):
                 try:
                     self._begin()
                 except BaseException:
-                    # Nobody would call it, unless there are workers.
+                    # Without a worker the call would never be made.
                     if not self._workers:
                         self._calls.pop()
                         raise

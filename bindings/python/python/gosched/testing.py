@@ -114,7 +114,7 @@ def run(f, *, seed=None, schedule="random", depth=3, max_steps=1_000_000, replay
     two differ, or one reads the system's clock, gets random bytes of the system or starts a thread. quiet: no report
     goes to standard error.
 
-    An exception that leaves f, or a goroutine of which nobody asks for its result, ends the run and is raised here.
+    An exception that leaves f, or a goroutine whose result() is not called, ends the run and is raised here.
     DeadlockError, TooManySteps, Disturbed: see there.
 
     >>> from gosched import testing

@@ -88,7 +88,7 @@ fn runner(f: impl Fn() + Clone + Send + 'static) -> Plain {
 
 /// Two bubbles at a time, each followed by others on the same thread, whose goroutines wait for others of
 /// the bubble and for a signal; goroutines and a thread that send such signals, and two that wait for
-/// them. Nobody outside is lost, and nobody waits for an answer twice.
+/// them. Each goroutine outside ends, with a result or by its deadline.
 fn outsiders(procs: usize) {
     let (inner, outer) = (Signal::new(), Signal::new());
     let ends = Arc::new(Count::default());
