@@ -287,7 +287,7 @@ pub unsafe extern "C" fn gs_sendmsg(
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     let _call = Call::new();
-    io::new_socket(domain, kind, protocol)
+    io::new_socket(domain, kind, protocol).unwrap_or_else(|e| e)
 }
 
 /// bind(2), also for sockets of a bubble's network.
@@ -340,12 +340,8 @@ pub unsafe extern "C" fn gs_getsockname(
     addr: *mut sockaddr,
     addrlen: *mut socklen_t,
 ) -> c_int {
-    let _call = Call::new();
-    if addr.is_null() || addrlen.is_null() {
-        return EINVAL;
-    }
-    // SAFETY: not null, so it has room for `*addrlen` bytes.
-    unsafe { socket::name(fd, false, addr, addrlen) }
+    // SAFETY: as the caller says.
+    unsafe { name_of(fd, false, addr, addrlen) }
 }
 
 /// getpeername(2), as gs_getsockname.
@@ -358,12 +354,19 @@ pub unsafe extern "C" fn gs_getpeername(
     addr: *mut sockaddr,
     addrlen: *mut socklen_t,
 ) -> c_int {
+    // SAFETY: as the caller says.
+    unsafe { name_of(fd, true, addr, addrlen) }
+}
+
+/// # Safety
+/// As [`gs_getsockname`].
+unsafe fn name_of(fd: c_int, is_peer: bool, addr: *mut sockaddr, addrlen: *mut socklen_t) -> c_int {
     let _call = Call::new();
     if addr.is_null() || addrlen.is_null() {
         return EINVAL;
     }
     // SAFETY: not null, so it has room for `*addrlen` bytes.
-    unsafe { socket::name(fd, true, addr, addrlen) }
+    unsafe { socket::name(fd, is_peer, addr, addrlen) }
 }
 
 /// getsockopt(2), also for sockets of a bubble's network: SO_ERROR gives and clears the socket's

@@ -142,15 +142,11 @@ pub fn unix_pair() -> Result<[i32; 2], i32> {
     Ok(fds)
 }
 
-/// socket(2).
-pub fn new_socket(family: i32, kind: i32, protocol: i32) -> i32 {
-    match socket::new(family, kind, protocol) {
-        Ok(fd) => {
-            ops::made(fd, FileKind::Socket);
-            fd
-        }
-        Err(e) => e,
-    }
+/// socket(2). Fails with a negative errno value.
+pub fn new_socket(family: i32, kind: i32, protocol: i32) -> Result<i32, i32> {
+    let fd = socket::new(family, kind, protocol)?;
+    ops::made(fd, FileKind::Socket);
+    Ok(fd)
 }
 
 fn connect(fd: i32, address: &SocketAddress, deadline: i64) -> i32 {
@@ -172,17 +168,14 @@ fn first_that(
     const FINAL: [i32; 4] = [-libc::ECANCELED, -libc::EAGAIN, -libc::EMFILE, -libc::EADDRINUSE];
     let mut first_error = -libc::EADDRNOTAVAIL;
     for (i, address) in addresses.iter().enumerate() {
-        let e = match socket::new(address.family(), kind, 0) {
-            Ok(fd) => {
-                ops::made(fd, FileKind::Socket);
-                match f(fd, address, addresses.len() - i) {
-                    0 => return fd,
-                    e => {
-                        ops::close(fd);
-                        e
-                    }
+        let e = match new_socket(address.family(), kind, 0) {
+            Ok(fd) => match f(fd, address, addresses.len() - i) {
+                0 => return fd,
+                e => {
+                    ops::close(fd);
+                    e
                 }
-            }
+            },
             Err(e) => e,
         };
         if i == 0 {

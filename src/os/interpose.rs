@@ -44,17 +44,18 @@ pub fn replace(all: &[Replacement]) {
     let here = replace as *const () as usize;
     objects::each(&mut |object, _| {
         // The library's own calls stay as they are, unless it is linked into the program.
-        if object.name.is_empty() || !contains(&object, here) {
+        if object.name.is_empty() || !has(&object, libc::PT_LOAD, here) {
             replace_in(&object, all);
         }
         true
     });
 }
 
-fn contains(object: &Object, at: usize) -> bool {
-    object.headers.iter().any(|header| {
+/// Whether the address is in one of the object's segments of this kind.
+fn has(object: &Object, kind: u32, at: usize) -> bool {
+    object.headers.iter().filter(|header| header.p_type == kind).any(|header| {
         let lo = object.base + header.p_vaddr as usize;
-        header.p_type == libc::PT_LOAD && (lo..lo + header.p_memsz as usize).contains(&at)
+        (lo..lo + header.p_memsz as usize).contains(&at)
     })
 }
 
@@ -145,10 +146,7 @@ fn replace_in(object: &Object, all: &[Replacement]) {
 
 /// Writes an entry of the object's global offset table, which the loader may have made read-only.
 fn write(object: &Object, at: usize, value: usize) {
-    let is_read_only = object.headers.iter().any(|header| {
-        let lo = object.base + header.p_vaddr as usize;
-        header.p_type == libc::PT_GNU_RELRO && (lo..lo + header.p_memsz as usize).contains(&at)
-    });
+    let is_read_only = has(object, libc::PT_GNU_RELRO, at);
     let page = (at & !(PAGE - 1)) as *mut _;
     // SAFETY: an entry of a table that nothing else writes while the loader's lock is held; readers
     // read the whole word. What the loader has made read-only is read-only again afterwards.

@@ -162,12 +162,11 @@ pub fn disconnect(fd: i32) {
 /// Returns and clears the socket's error: 0 or a negative errno value.
 pub fn take_error(fd: i32) -> i32 {
     let (mut error, mut len) = (0i32, 4u32);
-    let at = (&raw mut error).cast();
     // SAFETY: four writable bytes.
-    let r = unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_ERROR, at, &mut len) };
-    match or(r as isize, |other| (other.take_error)(fd)) {
+    match unsafe { option(fd, libc::SOL_SOCKET, libc::SO_ERROR, (&raw mut error).cast(), &mut len) }
+    {
         0 => -error,
-        e => e as i32,
+        e => e,
     }
 }
 

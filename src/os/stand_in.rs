@@ -46,8 +46,6 @@ pub struct StandIn {
     pub set_option: fn(i32, level: i32, name: i32, value: &[u8]) -> Option<isize>,
     /// The descriptor has been closed.
     pub closed: fn(i32),
-    /// `SO_ERROR`: 0 or a negative errno value.
-    pub take_error: fn(i32) -> Option<isize>,
     /// The events of poll(2).
     pub poll: fn(i32, i16) -> Option<isize>,
     /// Whether the descriptor is the stand-in's.

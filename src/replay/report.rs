@@ -77,6 +77,11 @@ impl fmt::Display for Report<'_> {
     }
 }
 
+/// Names for addresses; none if there is no memory for them.
+fn symbols() -> Symbols {
+    if Symbols::have_memory() { Symbols::new(false) } else { Symbols::none() }
+}
+
 /// The most switches that are shown.
 const MOST: usize = 40;
 
@@ -84,7 +89,7 @@ const MOST: usize = 40;
 const MOST_FRAMES: usize = 4;
 
 fn notes(notes: &[Note]) -> String {
-    let mut symbols = if Symbols::have_memory() { Symbols::new(false) } else { Symbols::none() };
+    let mut symbols = symbols();
     let mut text = String::new();
     for (i, note) in notes.iter().take(MOST).enumerate() {
         let (nth, step) = (i + 1, note.step);
@@ -109,7 +114,7 @@ fn notes(notes: &[Note]) -> String {
 
 /// What besides the draws has had a say in a run, one a line.
 fn influences(all: &[Influence]) -> String {
-    let mut symbols = if Symbols::have_memory() { Symbols::new(false) } else { Symbols::none() };
+    let mut symbols = symbols();
     let mut text = String::new();
     for Influence { what, by } in all {
         text += &format!("  {}", who(by));
@@ -153,8 +158,7 @@ const OF_INTERPRETERS: [&str; 3] = ["PyThread_acquire_lock_timed", "take_gil", "
 /// for it.
 pub fn leave_out_interpreters(all: &mut Vec<Influence>) {
     let leave_out = || {
-        let mut symbols =
-            if Symbols::have_memory() { Symbols::new(false) } else { Symbols::none() };
+        let mut symbols = symbols();
         all.retain(|Influence { by, .. }| {
             let mut found = false;
             symbols.visible(&by.frames, &mut |symbol| {
@@ -234,8 +238,7 @@ fn is_inline_part(symbol: &Symbol) -> bool {
 /// what has happened. Has no address, so that it is the same in each process.
 pub fn log(events: &[Event]) -> String {
     let text = || {
-        let mut symbols =
-            if Symbols::have_memory() { Symbols::new(false) } else { Symbols::none() };
+        let mut symbols = symbols();
         let mut text = String::new();
         for Event { time, step, id, what } in events {
             let (s, ns) = (time / 1_000_000_000, time % 1_000_000_000);

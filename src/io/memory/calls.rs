@@ -23,7 +23,6 @@ pub static CALLS: StandIn = StandIn {
     option,
     set_option,
     closed,
-    take_error,
     poll,
     knows: |fd| with(|net| net.inner.borrow().sockets.id(fd)).flatten().is_some(),
     watch,
@@ -612,12 +611,6 @@ impl Inner {
         }
         events
     }
-}
-
-fn take_error(fd: i32) -> Option<isize> {
-    with_socket(fd, |_, inner, id| {
-        inner.sockets.get_mut(id).map_or(0, |s| core::mem::take(&mut s.error)) as isize
-    })
 }
 
 fn poll(fd: i32, events: i16) -> Option<isize> {

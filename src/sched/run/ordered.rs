@@ -152,13 +152,11 @@ pub fn count_step(course: &Course, bubble: &Bubble) -> bool {
 pub fn step(m: MRef) -> MRef {
     let Some(course) = m.course().filter(|_| m::is_on_goroutine(m)) else { return m };
     let g = m.g();
-    if let Some(bubble) = &course.bubble {
-        if let Some(watch) = &bubble.watch {
-            (watch.look)(course, bubble, watch, g);
-        }
-        if !count_step(course, bubble) {
-            return leave_for_good(m);
-        }
+    course.look(g);
+    if let Some(bubble) = &course.bubble
+        && !count_step(course, bubble)
+    {
+        return leave_for_good(m);
     }
     if g.preempt_off.load(Ordering::Relaxed) != 0 || g.has(flags::NOPREEMPT) || m.is_locked() {
         return m;

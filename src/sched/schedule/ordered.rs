@@ -45,10 +45,8 @@ pub fn next_task(m: MRef) -> Option<Task> {
         if let Some(bubble) = &course.bubble {
             // A goroutine that parks takes this time from the real clock.
             g.since.set(bubble.clock.get());
-            if let Some(watch) = &bubble.watch {
-                (watch.look)(course, bubble, watch, g);
-            }
         }
+        course.look(g);
     }
     let task = m.stash.take().or(chosen).or_else(|| match &course.bubble {
         Some(bubble) => next_in_bubble(m, course, bubble),

@@ -245,6 +245,15 @@ impl Course {
             log.push(event);
         }
     }
+
+    /// Looks at what the goroutine has done since the last look, if the run is watched.
+    pub fn look(&self, g: GRef) {
+        if let Some(bubble) = &self.bubble
+            && let Some(watch) = &bubble.watch
+        {
+            (watch.look)(self, bubble, watch, g);
+        }
+    }
 }
 
 impl Watch {
