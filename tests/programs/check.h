@@ -501,6 +501,8 @@ static inline void run_child(const char *name, struct outcome *out)
 {
     extern char **environ;
     posix_spawn_file_actions_t acts;
+    posix_spawnattr_t attributes;
+    sigset_t usual;
     char exe[] = "/proc/self/exe";
     char *argv[3];
     int fds[2];
@@ -514,7 +516,15 @@ static inline void run_child(const char *name, struct outcome *out)
     posix_spawn_file_actions_adddup2(&acts, fds[1], 2);
     posix_spawn_file_actions_addclose(&acts, fds[0]);
     posix_spawn_file_actions_addclose(&acts, fds[1]);
-    CHECK_EQ(posix_spawn(&pid, exe, &acts, NULL, argv, environ), 0);
+    /* A shell has what it runs in the background ignore them. */
+    sigemptyset(&usual);
+    sigaddset(&usual, SIGINT);
+    sigaddset(&usual, SIGQUIT);
+    CHECK_EQ(posix_spawnattr_init(&attributes), 0);
+    CHECK_EQ(posix_spawnattr_setsigdefault(&attributes, &usual), 0);
+    CHECK_EQ(posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF), 0);
+    CHECK_EQ(posix_spawn(&pid, exe, &acts, &attributes, argv, environ), 0);
+    posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&acts);
     close(fds[1]);
     read_all(fds[0], out->text, sizeof out->text);

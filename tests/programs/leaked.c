@@ -299,7 +299,8 @@ static void find_many(void *arg)
     until_waiting(MANY, MANY);
     /* A stale pointer may hide one or the other. */
     n = leaks();
-    CHECK(n > MANY - 20 && n <= MANY);
+    CHECK_GE(n, MANY - 19);
+    CHECK_LE(n, MANY);
     snprintf(alike, sizeof alike, "\n%d goroutines wait as this one: ", n - 1);
     CHECK_HAS(report, alike);
     CHECK(strlen(report) < 4096);
