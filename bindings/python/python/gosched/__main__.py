@@ -13,6 +13,7 @@ import runpy
 import sys
 import types
 
+from . import _children
 from . import patch
 
 _NAMES = [name for name, _ in patch._ALL]
@@ -72,7 +73,7 @@ def main(argv):
         return 2
     if everything is None:
         everything = not any(wanted.values())
-    patch.patch_all(**{name: wanted.get(name, everything) for name in _NAMES})
+    _children.patch([name for name in _NAMES if wanted.get(name, everything)])
     sys.argv[:] = argv
     if as_module:
         if not sys.path or sys.path[0] != "":

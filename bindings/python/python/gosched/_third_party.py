@@ -166,13 +166,67 @@ def _celery(module):
     module.ALIASES["gosched"] = "gosched.celery:TaskPool"
 
 
+def _uvicorn_auto(module):
+    # uvicorn takes uvloop where that is installed, which would hold all goroutines up while it waits. The first name is
+    # that of uvicorn before 0.36.
+    if hasattr(module, "auto_loop_setup"):
+        module.auto_loop_setup = _set_up_loops
+    if hasattr(module, "auto_loop_factory"):
+        module.auto_loop_factory = _loop_factory
+
+
+def _set_up_loops(use_subprocess=False):
+    import asyncio
+
+    from .asyncio import EventLoopPolicy
+
+    asyncio.set_event_loop_policy(EventLoopPolicy())
+
+
+def _loop_factory(use_subprocess=False):
+    from .asyncio import EventLoop
+
+    return EventLoop
+
+
+def _uvicorn_uvloop(module):
+    def refuse(use_subprocess=False):
+        sys.exit(
+            "uvicorn: the loop %s waits in C, and would hold up all goroutines, those of synchronous endpoints too: leave"
+            " --loop out, for the loop of gosched.asyncio" % module.__name__.rpartition(".")[2]
+        )
+
+    for name in ("uvloop_setup", "uvloop_loop_factory", "zuvloop_loop_factory"):
+        if hasattr(module, name):
+            setattr(module, name, refuse)
+
+
+def _hypercorn(module):
+    run = module._run
+
+    def _run(main, *, loop_factory=None, **kwargs):
+        run(main, loop_factory=loop_factory or _loop_factory(), **kwargs)
+
+    def uvloop_worker(config, sockets=None, shutdown_event=None):
+        sys.exit(
+            "hypercorn: uvloop waits in C, and would hold up all goroutines, those of synchronous endpoints too:"
+            " leave --worker-class out, for the loop of gosched.asyncio"
+        )
+
+    module._run, module.uvloop_worker = _run, uvloop_worker
+
+
 #: module -> what is done with it once it's imported, one after the other
 _ADAPT = {}
 _PACKAGES = {
     "celery.concurrency": _celery,
+    "hypercorn.asyncio.run": _hypercorn,
     "MySQLdb._mysql": _mysqlclient,
     "psycopg.waiting": _psycopg,
     "psycopg2.extensions": _psycopg2,
+    "uvicorn.loops.auto": _uvicorn_auto,
+    "uvicorn.loops.uvloop": _uvicorn_uvloop,
+    "uvicorn.loops.zuvloop": _uvicorn_uvloop,
 }
 
 
