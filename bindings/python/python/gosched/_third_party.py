@@ -166,6 +166,11 @@ def _celery(module):
     module.ALIASES["gosched"] = "gosched.celery:TaskPool"
 
 
+def _django(module):
+    # 10 connections may wait to be accepted; the goroutine that accepts them takes turns with those that answer.
+    module.WSGIServer.request_queue_size = max(module.WSGIServer.request_queue_size, 1024)
+
+
 def _uvicorn_auto(module):
     # uvicorn takes uvloop where that is installed, which would hold all goroutines up while it waits. The first name is
     # that of uvicorn before 0.36.
@@ -220,6 +225,7 @@ def _hypercorn(module):
 _ADAPT = {}
 _PACKAGES = {
     "celery.concurrency": _celery,
+    "django.core.servers.basehttp": _django,
     "hypercorn.asyncio.run": _hypercorn,
     "MySQLdb._mysql": _mysqlclient,
     "psycopg.waiting": _psycopg,
