@@ -370,6 +370,26 @@ def test_close_wakes_those_who_wait():
     """)
 
 
+def test_close_ends_a_poll_without_an_error():
+    """socketserver's loop ends quietly then, as that of a thread does."""
+    run("""
+        import select, selectors, socket
+        (a, b), (c, d) = socket.socketpair(), socket.socketpair()
+        p = select.poll()
+        p.register(a, select.POLLIN)
+        with selectors.PollSelector() as s:
+            s.register(b, selectors.EVENT_READ)
+            s.register(c, selectors.EVENT_READ)
+            polls = [gosched.go(p.poll), gosched.go(s.select)]
+            gosched.sleep(0.02)
+            number = a.fileno()
+            a.close(); c.close()
+            assert polls[0].result() == [(number, select.POLLNVAL)]
+            assert c in [key.fileobj for key, events in polls[1].result()]
+        b.close(); d.close()
+    """)
+
+
 def test_timeout_survives_close_with_an_open_file():
     # http.client closes the socket while the response's file is still read.
     run("""

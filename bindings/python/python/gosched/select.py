@@ -3,6 +3,7 @@
 Called itself, this module is the select over channels: ``gosched.select(ch.recv_case(), ...)``.
 """
 
+import errno as _errno
 import select as _std
 import sys as _sys
 import types as _types
@@ -133,7 +134,14 @@ class _Poll:
             while True:
                 if deadline is not None:
                     left = max(deadline - _monotonic(), 0)
-                woken = _wait_fds(list(self._fds.items()), left)
+                try:
+                    woken = _wait_fds(list(self._fds.items()), left)
+                except OSError as error:
+                    # Another goroutine has closed a file: the kernel's poll doesn't fail, but has POLLNVAL for it.
+                    ready = self._poll.poll(0)
+                    if error.errno != _errno.EBADF or not ready:
+                        raise
+                    return ready
                 ready = self._poll.poll(0)
                 if ready or not woken:
                     return ready
