@@ -169,3 +169,35 @@ def test_python_m_finds_what_python_finds(tmp_path, flags):
             for module in ([], ["-m", "gosched"])
         )
         assert ours.returncode == 0 and plain.stdout and ours.stdout == plain.stdout, (plain, ours)
+
+
+CHILDREN = """
+from gosched import patch
+
+# The main module itself is run again in children, and finds what it found here.
+PATCHED = [name for name, _ in patch._ALL if patch.is_patched(name)]
+
+def look(results):
+    results.put(PATCHED)
+
+if __name__ == "__main__":
+    import multiprocessing
+    for method in ("spawn", "forkserver"):
+        context = multiprocessing.get_context(method)
+        results = context.SimpleQueue()
+        child = context.Process(target=look, args=(results,))
+        child.start()
+        patched = results.get()
+        child.join()
+        assert child.exitcode == 0 and patched == PATCHED, (method, patched, PATCHED)
+    print(",".join(PATCHED))
+"""
+
+
+@pytest.mark.parametrize("options", [[], ["--no-socket", "--no-dns"], ["--no-patch"]], ids=" ".join)
+def test_python_m_patches_children_of_multiprocessing(tmp_path, options):
+    (tmp_path / "children.py").write_text(CHILDREN)
+    done = python_m(*options, str(tmp_path / "children.py"))
+    assert done.returncode == 0 and not done.stderr, done
+    patched = done.stdout.strip().split(",")
+    assert ("threading" in patched, "socket" in patched) == (options != ["--no-patch"], not options), done

@@ -194,12 +194,15 @@ def _loop_factory(use_subprocess=False):
     return EventLoop
 
 
+_REFUSAL = (
+    "%s: an event loop of %s waits in C, and would hold up all goroutines, those of synchronous endpoints too: leave %s"
+    " out, for the loop of gosched.asyncio"
+)
+
+
 def _uvicorn_uvloop(module):
     def refuse(use_subprocess=False):
-        sys.exit(
-            "uvicorn: the loop %s waits in C, and would hold up all goroutines, those of synchronous endpoints too: leave"
-            " --loop out, for the loop of gosched.asyncio" % module.__name__.rpartition(".")[2]
-        )
+        sys.exit(_REFUSAL % ("uvicorn", module.__name__.rpartition(".")[2], "--loop"))
 
     for name in ("uvloop_setup", "uvloop_loop_factory", "zuvloop_loop_factory"):
         if hasattr(module, name):
@@ -207,18 +210,17 @@ def _uvicorn_uvloop(module):
 
 
 def _hypercorn(module):
-    run = module._run
+    runner = module.Runner
 
-    def _run(main, *, loop_factory=None, **kwargs):
-        run(main, loop_factory=loop_factory or _loop_factory(), **kwargs)
+    def runner_of_ours(*, debug=None, loop_factory=None):
+        return runner(debug=debug, loop_factory=loop_factory or _loop_factory())
 
-    def uvloop_worker(config, sockets=None, shutdown_event=None):
-        sys.exit(
-            "hypercorn: uvloop waits in C, and would hold up all goroutines, those of synchronous endpoints too:"
-            " leave --worker-class out, for the loop of gosched.asyncio"
-        )
+    module.Runner, module.uvloop_worker = runner_of_ours, _hypercorn_uvloop
 
-    module._run, module.uvloop_worker = _run, uvloop_worker
+
+def _hypercorn_uvloop(config, sockets=None, shutdown_event=None):
+    # Called in a child, which finds it by its name.
+    sys.exit(_REFUSAL % ("hypercorn", "uvloop", "--worker-class"))
 
 
 #: module -> what is done with it once it's imported, one after the other
