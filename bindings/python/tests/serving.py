@@ -26,9 +26,9 @@ def loop():
 
 @contextlib.asynccontextmanager
 async def lifespan(app):
-    print("it begins", loop())
+    print("it begins %s\\n" % loop(), end="")  # in one piece, as other processes write too
     yield
-    print("it ends")
+    print("it ends\\n", end="")
 
 waiting, meeting = 0, threading.Condition()
 

@@ -26,9 +26,9 @@ from fastapi.responses import StreamingResponse
 @contextlib.asynccontextmanager
 async def lifespan(app):
     anyio.to_thread.current_default_thread_limiter().total_tokens = 1000
-    print("it begins", type(asyncio.get_running_loop()).__module__)
+    print("it begins %s\\n" % type(asyncio.get_running_loop()).__module__, end="")
     yield {"begun": "begun"}
-    print("it ends")
+    print("it ends\\n", end="")
 
 app = FastAPI(lifespan=lifespan)
 waiting, meeting = 0, threading.Condition()

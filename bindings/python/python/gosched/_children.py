@@ -5,6 +5,8 @@ These are the children of multiprocessing's methods "spawn" and "forkserver", wh
 hypercorn, and those of programs that restart themselves by an argument list of their own making.
 """
 
+import sys
+
 from . import _third_party
 from . import patch as _patch
 
@@ -21,6 +23,9 @@ def patch(names):
         _third_party.add("multiprocessing.spawn", _spawn)
         _third_party.add("multiprocessing.forkserver", _forkserver)
         _third_party.add("django.utils.autoreload", _django)
+        if not hasattr(sys, "orig_argv"):
+            # From Python 3.10 on it repeats what was called.
+            _third_party.add("werkzeug._reloader", _werkzeug)
 
 
 class _Patched:
@@ -46,18 +51,27 @@ def _forkserver(module):
         module.set_forkserver_preload([])
 
 
-def _django(module):
-    get_child_arguments = module.get_child_arguments
+def _restarts(name):
+    """An adaption of a module whose function of this name has the arguments of the program's next process."""
 
-    def get_patched_child_arguments():
-        arguments = get_child_arguments()
-        # Behind the interpreter's own options.
-        first = 1
-        while first < len(arguments) and str(arguments[first]).startswith(("-W", "-X")):
-            first += 1
-        return [*arguments[:first], *_options(), *arguments[first:]]
+    def adapt(module):
+        arguments_of_next = getattr(module, name)
 
-    module.get_child_arguments = get_patched_child_arguments
+        def patched_arguments_of_next():
+            arguments = arguments_of_next()
+            # Behind the interpreter's own options.
+            first = 1
+            while first < len(arguments) and str(arguments[first]).startswith(("-W", "-X")):
+                first += 1
+            return [*arguments[:first], *_options(), *arguments[first:]]
+
+        setattr(module, name, patched_arguments_of_next)
+
+    return adapt
+
+
+_django = _restarts("get_child_arguments")
+_werkzeug = _restarts("_get_args_for_reloading")
 
 
 def _options():
