@@ -7,15 +7,19 @@ before it says what else there is to know:
 <!-- test: 3.11 -->                   needs this Python
 <!-- test: needs flask -->            needs this package
 <!-- test: with name.py -->           is a file that the next ones import
+<!-- test: web 7070 /path needs flask -->   a web application, app.py, needs this package: the first line of the block
+    ```sh after it serves it, and the answer to GET /path is the block ```text after that; then Ctrl-C
 """
 
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
 import sys
 import time
+import urllib.request
 
 import pytest
 
@@ -34,7 +38,7 @@ def listings():
             content = file.read()
         blocks = list(BLOCK.finditer(content))
         files = {}
-        for block, after in zip(blocks, [*blocks[1:], None]):
+        for block, after, second in zip(blocks, [*blocks[1:], None], [*blocks[2:], None, None]):
             if block["kind"] != "python":
                 continue
             how = (block["how"] or "").split()
@@ -42,6 +46,9 @@ def listings():
                 files = {**files, how[1]: block["code"]}
             close = after is not None and after["kind"] == "text" and after.start() - block.end() < 80
             expected = after["code"] if close else None
+            if how[:1] == ["web"]:
+                how.append(after["code"].splitlines()[0])
+                expected = second["code"]
             name = "{}:{}".format(os.path.basename(path), content[: block.start("code")].count("\n") + 1)
             yield pytest.param(block["code"], expected, how, files, id=name)
 
@@ -53,6 +60,14 @@ def test_listing(code, expected, how, files, tmp_path):
     if how[:1] == ["needs"]:
         for name in how[1:]:
             pytest.importorskip(name)
+    if how[:1] == ["web"]:
+        for name in how[4:-1]:
+            pytest.importorskip(name)
+        (tmp_path / "app.py").write_text(code)
+        python, *arguments = shlex.split(how[-1])
+        assert python == "python"
+        fetch([sys.executable, *arguments], int(how[1]), how[2], expected, tmp_path)
+        return
     for name, content in files.items():
         (tmp_path / name).write_text(content)
     program = tmp_path / "listing.py"
@@ -68,17 +83,37 @@ def test_listing(code, expected, how, files, tmp_path):
     assert "ResourceWarning" not in done.stderr
 
 
+def connect(server, port):
+    """A connection to a server that begins."""
+    for _ in range(1500):
+        try:
+            return socket.create_connection(("127.0.0.1", port), 10)
+        except OSError:
+            assert server.poll() is None, server.stderr.read()
+            time.sleep(0.02)
+    raise AssertionError("the server doesn't begin")
+
+
+def fetch(command, port, path, answer, directory):
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=str(directory))
+    try:
+        connect(server, port).close()
+        with urllib.request.urlopen("http://127.0.0.1:%d%s" % (port, path), timeout=20) as got:
+            assert got.read().decode() == answer.rstrip("\n")
+        server.send_signal(signal.SIGINT)
+        out, errors = server.communicate(timeout=20)
+        assert server.returncode == 0 and "Traceback" not in out + errors, out + errors
+    finally:
+        server.kill()
+        server.wait()
+        server.stdout.close()
+        server.stderr.close()
+
+
 def serve(command, port, ask, answer, directory):
     server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=str(directory))
     try:
-        for _ in range(500):
-            try:
-                client = socket.create_connection(("127.0.0.1", port), 10)
-                break
-            except OSError:
-                assert server.poll() is None, server.stderr.read()
-                time.sleep(0.02)
-        with client:
+        with connect(server, port) as client:
             client.settimeout(20)
             client.sendall(ask)
             got = b""
