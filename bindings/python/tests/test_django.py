@@ -1,4 +1,4 @@
-"""Django's development server, and its applications under uvicorn, by python -m gosched."""
+"""Django's development server, and its applications under uvicorn and gunicorn."""
 
 import signal
 import socket
@@ -17,6 +17,7 @@ import os, sys, threading, time
 import gosched
 from django.conf import settings
 from django.core.asgi import get_asgi_application
+from django.core.wsgi import get_wsgi_application
 from django.core.management import execute_from_command_line
 from django.db import connection
 from django.http import HttpResponse
@@ -32,7 +33,7 @@ settings.configure(
     DATABASES={"default": databases[os.environ.get("DATABASE", "sqlite")]},
     INSTALLED_APPS=["django.contrib.contenttypes", "django.contrib.auth"],
 )
-application = get_asgi_application()
+asgi, wsgi = get_asgi_application(), get_wsgi_application()
 
 waiting, meeting = 0, threading.Condition()
 
@@ -144,12 +145,24 @@ def test_postgres(tmp_path, postgres, monkeypatch):  # noqa: F811
 def test_under_uvicorn(tmp_path):
     pytest.importorskip("uvicorn", reason="uvicorn isn't installed")
     migrate(tmp_path)
-    with Server(tmp_path, "-m", "uvicorn", "manage:application", "--port", "PORT", "--lifespan", "off") as server:
+    with Server(tmp_path, "-m", "uvicorn", "manage:asgi", "--port", "PORT", "--lifespan", "off") as server:
         # Views that aren't coroutines.
         meet(server, 60)
         answers = server.get_many(["/create/%d" % n for n in range(30)])
         assert answers == [(200, "1")] * 30, (answers, server.text())
         assert server.end(signal.SIGINT) == 0
+
+
+def test_under_gunicorn(tmp_path):
+    pytest.importorskip("gunicorn", reason="gunicorn isn't installed")
+    migrate(tmp_path)
+    options = ["-k", "gosched.gunicorn.GoschedWorker", "-b", "127.0.0.1:PORT", "manage:wsgi"]
+    with Server(tmp_path, "-m", "gunicorn", *options, gosched=False) as server:
+        meet(server, 60)
+        answers = server.get_many(["/create/%d" % n for n in range(30)])
+        assert answers == [(200, "1")] * 30, (answers, server.text())
+        assert server.end() == 0
+        assert "PatchWarning" not in server.text(), server.text()
 
 
 def test_wrong_input(tmp_path):

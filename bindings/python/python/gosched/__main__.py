@@ -21,7 +21,8 @@ _NAMES = [name for name, _ in patch._ALL]
 _USAGE = """usage: python -m gosched [OPTION...] script.py [ARGUMENT...]
        python -m gosched [OPTION...] -m MODULE [ARGUMENT...]
 
-Runs a Python program with the standard library patched for goroutines.
+Runs a Python program with the standard library patched for goroutines, in the
+processes that multiprocessing starts for it, too.
 
 options:
   --patch-all     patch everything (the default)
