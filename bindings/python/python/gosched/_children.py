@@ -47,7 +47,7 @@ def _spawn(module):
 
 def _forkserver(module):
     # The server would import the main module before it has a child to patch.
-    if module._forkserver._preload_modules == ["__main__"]:
+    if getattr(module._forkserver, "_preload_modules", None) == ["__main__"]:
         module.set_forkserver_preload([])
 
 
