@@ -139,7 +139,10 @@ class Server:
 
     def end(self, number=signal.SIGTERM):
         """The status with which it ends after this signal; None: it has ended by itself."""
-        if number is not None:
+        if number == signal.SIGINT:
+            # As a terminal has it: to all processes.
+            os.killpg(self.process.pid, number)
+        elif number is not None:
             self.process.send_signal(number)
         try:
             return self.process.wait(60)

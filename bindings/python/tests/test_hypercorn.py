@@ -37,12 +37,13 @@ def test_requests_at_the_same_time(tmp_path, options, loop):
         assert "it begins " + loop in text and "it ends" in text and "Traceback" not in text, text
 
 
-def test_workers(tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_workers(tmp_path, number):
     with serve(tmp_path, "--workers", "2") as server:
         server.until(lambda: server.text().count("it begins gosched.asyncio") == 2)
         pids = set()
         server.until(lambda: len(pids) == 2 or pids.update(pid for _, pid in server.get_many(["/slow/0.1"] * 20)))
-        assert server.end() == 0
+        assert server.end(number) == 0
         assert server.text().count("it ends") == 2 and "Traceback" not in server.text(), server.text()
 
 

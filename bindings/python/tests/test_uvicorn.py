@@ -155,7 +155,8 @@ def test_requests_are_answered_before_the_end(tmp_path, number):
         assert "it ends" in server.text() and "Traceback" not in server.text(), server.text()
 
 
-def test_workers(tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_workers(tmp_path, number):
     with serve(tmp_path, "--workers", "2") as server:
         server.until(lambda: server.text().count("it begins gosched.asyncio") == 2)
         pids = set()
@@ -163,7 +164,7 @@ def test_workers(tmp_path):
         os.kill(int(min(pids)), signal.SIGKILL)
         server.until(lambda: server.text().count("it begins gosched.asyncio") == 3)
         assert server.get("/")[0] == 200
-        assert server.end() == 0
+        assert server.end(number) == 0
         assert server.text().count("it ends") == 2 and "Traceback" not in server.text(), server.text()
 
 
