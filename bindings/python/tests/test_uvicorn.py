@@ -131,7 +131,8 @@ def test_requests_at_the_same_time(tmp_path, n, options):
         pytest.importorskip("httptools", reason="httptools isn't installed")
     if "wsproto" in options:
         pytest.importorskip("wsproto", reason="wsproto isn't installed")
-    with serve(tmp_path, *options, app=APP) as server:
+    # On a busy machine the client may have kept a connection for longer than the 5 seconds after which the server ends it.
+    with serve(tmp_path, "--timeout-keep-alive", "600", *options, app=APP) as server:
         ask(server, n)
         assert server.get("/stream") == (200, "".join("part %d\n" % i for i in range(5)))
         body = os.urandom(500_000).hex()
