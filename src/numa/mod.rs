@@ -76,7 +76,10 @@ impl Topology {
 
     fn by_hwloc() -> Option<Topology> {
         let machine = Known::find_or("", || {
-            let builder = Hwloc::builder().with_flags(BuildFlags::INCLUDE_DISALLOWED).ok()?;
+            // hwloc may bind the calling thread, and gives it the CPUs back that are there now: of
+            // CPUs that come later the thread would learn nothing.
+            let flags = BuildFlags::INCLUDE_DISALLOWED | BuildFlags::DONT_CHANGE_BINDING;
+            let builder = Hwloc::builder().with_flags(flags).ok()?;
             Some(Topology::from_hwloc(&builder.build().ok()?))
         })?;
         let allowed = cpu::affinity();

@@ -30,7 +30,9 @@ impl Following {
 
     /// Has the thread look if it is time.
     pub fn look_if_due(&mut self, rt: &Runtime, now: i64) {
-        if now < self.next || !rt.follower.is_on() {
+        // Threads are bound to the CPUs that are there, whatever the host has chosen.
+        let follows = rt.follower.is_on() || rt.binds && rt.follower.may;
+        if now < self.next || !follows {
             return;
         }
         if self.next != 0 {
@@ -91,11 +93,11 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
             return ptr::null_mut();
         }
         // Acquire: pairs with the Release in `look`.
-        if this.is_due.swap(false, Ordering::Acquire) && this.is_on() {
+        if this.is_due.swap(false, Ordering::Acquire) {
             let now = machine(rt);
             let cpus = now.cpus.as_ref().map(|(of_nodes, _)| of_nodes.clone());
             let has_moved = cpus.is_some() && cpus != seen;
-            if now.procs != rt.procs() || has_moved {
+            if this.is_on() && now.procs != rt.procs() || has_moved {
                 // Without memory: again at the next look.
                 let _ = world::follow(now);
             }
