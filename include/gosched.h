@@ -130,6 +130,17 @@ struct sockaddr;
 #define GS_CONFIG_KEEP_AFFINITY (UINT32_C(4))
 
 /**
+ * gs_config.flags: the default of gomaxprocs is that of the start. Without this flag, if no number
+ * was asked for, the library looks at the affinity mask and the cgroup's quota again while
+ * goroutines run, at most once a second, and sets GOMAXPROCS when they have changed (as Go since
+ * 1.25); gs_gomaxprocs with a number ends that, gs_set_default_gomaxprocs begins it anew. The mask
+ * is that of the library's own threads, which begin with the mask of the thread that starts the
+ * runtime: `taskset -a -p` changes it, and so does a cpuset. Environment:
+ * GOSCHED_DEBUG=updatemaxprocs=0.
+ */
+#define GS_CONFIG_FIXED_PROCS (UINT32_C(8))
+
+/**
  * After its first run the goroutine stays on one OS thread, so that thread-local variables of the
  * code it runs are safe. Other goroutines run on the thread too, and the pinned goroutine waits
  * while one of them computes without calling the library (gs_lock_os_thread keeps the others
@@ -329,7 +340,8 @@ typedef struct gs_config {
     /**
      * How many goroutines run at the same time, at most GS_MAX_PROCS.
      * Environment: GOSCHED_PROCS, GOMAXPROCS. Default: the CPUs of the affinity
-     * mask, lowered to the cgroup's CPU quota rounded up (at least 2), as Go.
+     * mask, lowered to the cgroup's CPU quota rounded up (at least 2), as Go. The default follows
+     * both while the program runs: see GS_CONFIG_FIXED_PROCS.
      */
     uint32_t gomaxprocs;
     /**
@@ -355,7 +367,8 @@ typedef struct gs_config {
      */
     uint64_t time_slice_ns;
     /**
-     * GS_CONFIG_COOPERATIVE, GS_CONFIG_UNBOUND, GS_CONFIG_KEEP_AFFINITY, or'ed; or 0.
+     * GS_CONFIG_COOPERATIVE, GS_CONFIG_UNBOUND, GS_CONFIG_KEEP_AFFINITY, GS_CONFIG_FIXED_PROCS,
+     * or'ed; or 0.
      */
     uint32_t flags;
     /**
@@ -2087,12 +2100,22 @@ int gs_unlock_os_thread(void);
 
 /**
  * Sets how many goroutines run at the same time, at most GS_MAX_PROCS, and returns the former
- * number; n <= 0 only asks. All goroutines stop for a moment. -EINVAL: n is too large; -EDEADLK:
- * the caller has stopped the world; -ENOMEM: the number is as before. Also -ENOMEM, -EAGAIN if the
- * runtime can't be started (see gs_init). Goroutines and plain threads. Go's GOMAXPROCS.
+ * number; n <= 0 only asks. All goroutines stop for a moment. The number stays, whatever becomes of
+ * the affinity mask and the cgroup's quota. -EINVAL: n is too large; -EDEADLK: the caller has
+ * stopped the world; -ENOMEM: the number is as before. Also -ENOMEM, -EAGAIN if the runtime can't
+ * be started (see gs_init). Goroutines and plain threads. Go's GOMAXPROCS.
  * May switch; not async-signal-safe.
  */
 int gs_gomaxprocs(int n);
+
+/**
+ * Sets GOMAXPROCS to its default, from the affinity mask and the cgroup's quota as they are now,
+ * and returns the former number. From then on GOMAXPROCS follows both again, unless
+ * GS_CONFIG_FIXED_PROCS or GOSCHED_DEBUG=updatemaxprocs=0 forbids that. The calling thread reads
+ * files. Errors as for gs_gomaxprocs. Goroutines and plain threads. Go's SetDefaultGOMAXPROCS.
+ * May switch; not async-signal-safe.
+ */
+int gs_set_default_gomaxprocs(void);
 
 /**
  * Sets how many threads the library may start to run goroutines, and returns the former number; n

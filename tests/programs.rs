@@ -122,6 +122,7 @@ const PROGRAMS: &[Program] = &[
     program("start_stop", "start_stop.c", matrix),
     program("life", "life.c", widened),
     program("constructor", "constructor.c", matrix),
+    program("procs", "procs.c", once),
     program("fork", "fork.c", matrix),
     program("fork_stack", "fork_stack.c", matrix),
     program("heap_lock", "heap_lock.c", matrix),

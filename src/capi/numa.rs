@@ -31,7 +31,7 @@ fn try_with<R>(f: impl FnOnce(&Runtime) -> R) -> Result<R, c_int> {
 fn caller_node(rt: &Runtime) -> usize {
     match m::current() {
         Some(m) => m.node.get(),
-        None => rt.topology.here(),
+        None => rt.node_here(),
     }
 }
 
@@ -77,10 +77,10 @@ pub extern "C" fn gs_numa_distance(a: c_int, b: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_numa_cpus(node: c_int, size: usize, set: *mut c_void) -> c_int {
     with(|rt| {
-        let node = usize::try_from(node).ok().and_then(|n| rt.topology.nodes.get(n));
+        let node = usize::try_from(node).ok().and_then(|n| rt.nodes.get(n));
         let Some(node) = node else { return EINVAL };
         // SAFETY: as the caller says.
-        unsafe { write_set(node.cpus.iter().copied(), size, set) }
+        node.cpus.with(|cpus| unsafe { write_set(cpus.iter(), size, set) })
     })
 }
 

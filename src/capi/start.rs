@@ -38,7 +38,8 @@ pub struct gs_config {
     pub size: usize,
     /// How many goroutines run at the same time, at most GS_MAX_PROCS.
     /// Environment: GOSCHED_PROCS, GOMAXPROCS. Default: the CPUs of the affinity
-    /// mask, lowered to the cgroup's CPU quota rounded up (at least 2), as Go.
+    /// mask, lowered to the cgroup's CPU quota rounded up (at least 2), as Go. The default follows
+    /// both while the program runs: see GS_CONFIG_FIXED_PROCS.
     pub gomaxprocs: u32,
     /// The most OS threads that the library starts to run goroutines; threads that call gs_run
     /// don't count. At the limit, work waits for a thread. Environment: GOSCHED_MAX_THREADS.
@@ -54,7 +55,8 @@ pub struct gs_config {
     /// gives way at its next call of the library; if none comes, its thread gets a signal. 0: 10
     /// ms.
     pub time_slice_ns: u64,
-    /// GS_CONFIG_COOPERATIVE, GS_CONFIG_UNBOUND, GS_CONFIG_KEEP_AFFINITY, or'ed; or 0.
+    /// GS_CONFIG_COOPERATIVE, GS_CONFIG_UNBOUND, GS_CONFIG_KEEP_AFFINITY, GS_CONFIG_FIXED_PROCS,
+    /// or'ed; or 0.
     pub flags: u32,
     /// The signal that preempts. 0: SIGURG, which programs ignore by default; -1: none. If another
     /// process or thread sends the signal, the library calls the host's handler for it, if that was
@@ -105,6 +107,14 @@ pub const GS_CONFIG_UNBOUND: u32 = 2;
 /// that too, also on the library's threads). On a thread that is not bound goroutines may run on
 /// another node than their own. Concerns machines with several nodes.
 pub const GS_CONFIG_KEEP_AFFINITY: u32 = 4;
+/// gs_config.flags: the default of gomaxprocs is that of the start. Without this flag, if no number
+/// was asked for, the library looks at the affinity mask and the cgroup's quota again while
+/// goroutines run, at most once a second, and sets GOMAXPROCS when they have changed (as Go since
+/// 1.25); gs_gomaxprocs with a number ends that, gs_set_default_gomaxprocs begins it anew. The mask
+/// is that of the library's own threads, which begin with the mask of the thread that starts the
+/// runtime: `taskset -a -p` changes it, and so does a cpuset. Environment:
+/// GOSCHED_DEBUG=updatemaxprocs=0.
+pub const GS_CONFIG_FIXED_PROCS: u32 = 8;
 
 /// Starts the runtime. The calling thread reads files meanwhile: /proc/self/cgroup and the limits
 /// of CPU time under /sys/fs/cgroup, /proc/sys/vm/max_map_count, and the topology under /proc and
@@ -182,7 +192,9 @@ fn require(header: c_int) -> Result<(), c_int> {
 /// # Safety
 /// The topology is null or a C string, which outlives the answer.
 unsafe fn request(c: &gs_config) -> Result<ConfigRequest<'static>, c_int> {
-    if c.flags & !(GS_CONFIG_COOPERATIVE | GS_CONFIG_UNBOUND | GS_CONFIG_KEEP_AFFINITY) != 0 {
+    let known =
+        GS_CONFIG_COOPERATIVE | GS_CONFIG_UNBOUND | GS_CONFIG_KEEP_AFFINITY | GS_CONFIG_FIXED_PROCS;
+    if c.flags & !known != 0 {
         return Err(EINVAL);
     }
     let slice = i64::try_from(c.time_slice_ns).map_err(|_| EINVAL)?;
@@ -208,6 +220,7 @@ unsafe fn request(c: &gs_config) -> Result<ConfigRequest<'static>, c_int> {
         cooperative: c.flags & GS_CONFIG_COOPERATIVE != 0,
         unbound: c.flags & GS_CONFIG_UNBOUND != 0,
         keep_affinity: c.flags & GS_CONFIG_KEEP_AFFINITY != 0,
+        fixed_procs: c.flags & GS_CONFIG_FIXED_PROCS != 0,
     })
 }
 

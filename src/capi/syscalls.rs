@@ -6,6 +6,7 @@ use crate::arch::{self, with_seventh_argument};
 use crate::io;
 use crate::os::{process, thread, time};
 use crate::sched::lifecycle::{lock_thread, stopping};
+use crate::sched::services::follower;
 use crate::sched::take::boundary::Entered;
 use crate::sched::take::{blocking, call, world};
 use crate::sched::types::runtime::{Guest, rt};
@@ -170,9 +171,10 @@ pub extern "C" fn gs_unlock_os_thread() -> c_int {
 }
 
 /// Sets how many goroutines run at the same time, at most GS_MAX_PROCS, and returns the former
-/// number; n <= 0 only asks. All goroutines stop for a moment. -EINVAL: n is too large; -EDEADLK:
-/// the caller has stopped the world; -ENOMEM: the number is as before. Also -ENOMEM, -EAGAIN if the
-/// runtime can't be started (see gs_init). Goroutines and plain threads. Go's GOMAXPROCS.
+/// number; n <= 0 only asks. All goroutines stop for a moment. The number stays, whatever becomes of
+/// the affinity mask and the cgroup's quota. -EINVAL: n is too large; -EDEADLK: the caller has
+/// stopped the world; -ENOMEM: the number is as before. Also -ENOMEM, -EAGAIN if the runtime can't
+/// be started (see gs_init). Goroutines and plain threads. Go's GOMAXPROCS.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_gomaxprocs(n: c_int) -> c_int {
     let _entered = Entered::new();
@@ -184,6 +186,22 @@ pub extern "C" fn gs_gomaxprocs(n: c_int) -> c_int {
     }
     match Guest::enter_or_start() {
         Ok(_inside) => world::gomaxprocs(n),
+        Err(e) => e,
+    }
+}
+
+/// Sets GOMAXPROCS to its default, from the affinity mask and the cgroup's quota as they are now,
+/// and returns the former number. From then on GOMAXPROCS follows both again, unless
+/// GS_CONFIG_FIXED_PROCS or GOSCHED_DEBUG=updatemaxprocs=0 forbids that. The calling thread reads
+/// files. Errors as for gs_gomaxprocs. Goroutines and plain threads. Go's SetDefaultGOMAXPROCS.
+#[unsafe(no_mangle)]
+pub extern "C" fn gs_set_default_gomaxprocs() -> c_int {
+    let _entered = Entered::new();
+    if stopping::has_stopped() {
+        return -libc::EDEADLK;
+    }
+    match Guest::enter_or_start() {
+        Ok(_inside) => follower::set_default(),
         Err(e) => e,
     }
 }

@@ -2,6 +2,7 @@
 //! node of each P.
 
 mod alloc;
+mod sysfs;
 
 pub use alloc::{Policy, alloc, free};
 
@@ -75,7 +76,10 @@ impl Topology {
 
     fn by_hwloc() -> Option<Topology> {
         let machine = Known::find_or("", || {
-            let builder = Hwloc::builder().with_flags(BuildFlags::INCLUDE_DISALLOWED).ok()?;
+            // hwloc may bind the calling thread, and gives it the CPUs back that are there now: of
+            // CPUs that come later the thread would learn nothing.
+            let flags = BuildFlags::INCLUDE_DISALLOWED | BuildFlags::DONT_CHANGE_BINDING;
+            let builder = Hwloc::builder().with_flags(flags).ok()?;
             Some(Topology::from_hwloc(&builder.build().ok()?))
         })?;
         let allowed = cpu::affinity();
@@ -127,31 +131,44 @@ impl Topology {
             order.iter().map(|&a| order.iter().map(|&b| self.distances[a][b]).collect()).collect();
     }
 
+    /// Whether threads and memory can be bound to the nodes: the topology is the machine's.
+    pub fn is_real(&self) -> bool {
+        self.is_real
+    }
+
+    /// The CPUs of each node, as they were when the topology was read.
+    pub fn cpus_of_nodes(&self) -> Vec<Vec<usize>> {
+        self.nodes.iter().map(|node| node.cpus.clone()).collect()
+    }
+
     /// How many CPUs the process may use.
     pub fn cpus(&self) -> usize {
         self.nodes.iter().map(|n| n.cpus.len()).sum()
     }
 
-    /// The node of P number `p` of `count` P's. With at most one P for each CPU, the nodes are
-    /// filled one after the other; more P's are spread in proportion.
-    pub fn node_of_p(&self, p: usize, count: usize) -> usize {
-        let cpus = self.cpus();
-        let cpu = if count <= cpus { p } else { p * cpus / count };
-        let mut before = 0;
-        self.nodes
-            .iter()
-            .position(|n| {
-                before += n.cpus.len();
-                cpu < before
-            })
-            .unwrap_or(0)
-    }
-
-    /// The node that the calling thread is on right now; 0 if the topology is synthetic.
-    pub fn here(&self) -> usize {
-        let cpu = if self.is_real { cpu::current() } else { None };
-        let has = |cpu| self.nodes.iter().position(|n| n.cpus.contains(&cpu));
-        cpu.and_then(has).unwrap_or(0)
+    /// The CPUs of each node that the process may use now, and all of them. `None`: they can't be
+    /// told by node, because the topology is synthetic or the system doesn't say. A node that had
+    /// no CPU when the topology was read is none here: its CPUs count to the nearest node. Reads
+    /// files.
+    pub fn cpus_now(&self) -> Option<(Vec<Vec<usize>>, Vec<usize>)> {
+        if !self.is_real {
+            return None;
+        }
+        let allowed = cpu::affinity();
+        let mut of_nodes = vec![Vec::new(); self.nodes.len()];
+        for node in sysfs::nodes() {
+            let at = self.nodes.iter().position(|n| n.os_index == node).or_else(|| {
+                let distances = sysfs::distances(node);
+                let distance =
+                    |n: &usize| distances.get(self.nodes[*n].os_index).copied().unwrap_or(u64::MAX);
+                (0..self.nodes.len()).min_by_key(distance)
+            })?;
+            of_nodes[at].extend(
+                sysfs::cpus(node)?.into_iter().filter(|c| allowed.binary_search(c).is_ok()),
+            );
+        }
+        let all: usize = of_nodes.iter().map(Vec::len).sum();
+        (all == allowed.len()).then_some((of_nodes, allowed))
     }
 
     /// The other nodes as seen from `node`, nearest first.
@@ -214,6 +231,36 @@ impl Known {
         }
         // SAFETY: never freed.
         Some(unsafe { &(*entry).topology })
+    }
+}
+
+/// The node of the next P for a total of `count` P's; `cpus` and `ps`: how many each node has. With
+/// at most one P for each CPU, the nodes are filled one after the other; more P's are spread in
+/// proportion.
+pub fn node_of_next_p(cpus: &[usize], ps: &[usize], count: usize) -> usize {
+    let all: usize = cpus.iter().sum();
+    // The number of P's on the first CPUs.
+    let within =
+        |cpus: usize| if count <= all { cpus } else { (cpus * count).div_ceil(all.max(1)) };
+    let mut before = 0;
+    let has_room = |n: &usize| {
+        let first = within(before);
+        before += cpus[*n];
+        ps[*n] < within(before) - first
+    };
+    (0..cpus.len()).find(has_room).unwrap_or(0)
+}
+
+/// Gives the CPUs of nodes without P's to nodes that have more P's than CPUs, the nearest such node
+/// first, so that no CPU lies idle while P's share another. `cpus` and `ps`: the CPUs of each node,
+/// and how many P's it has.
+pub fn deal(cpus: &mut [Vec<usize>], ps: &[usize], distance: impl Fn(usize, usize) -> u64) {
+    for from in (0..cpus.len()).filter(|&n| ps[n] == 0) {
+        for cpu in std::mem::take(&mut cpus[from]) {
+            let lacks = |&n: &usize| ps[n] > cpus[n].len();
+            let to = (0..ps.len()).filter(lacks).min_by_key(|&n| distance(from, n));
+            cpus[to.unwrap_or(from)].push(cpu);
+        }
     }
 }
 
@@ -299,11 +346,38 @@ mod tests {
     #[test]
     fn ps_fill_node_after_node_and_share_them_evenly_when_there_are_more() {
         // seed: N2
-        let t = Topology::detect(Some("node:4 core:2 pu:1")).expect("valid");
-        let nodes = |n: usize| (0..n).map(|p| t.node_of_p(p, n)).collect::<Vec<_>>();
+        let nodes = |n: usize| {
+            let mut ps = [0; 4];
+            let mut next = || {
+                let node = node_of_next_p(&[2; 4], &ps, n);
+                ps[node] += 1;
+                node
+            };
+            (0..n).map(|_| next()).collect::<Vec<_>>()
+        };
         assert_eq!(nodes(3), [0, 0, 1]);
         assert_eq!(nodes(8), [0, 0, 1, 1, 2, 2, 3, 3]);
         assert_eq!(nodes(16), [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3]);
+    }
+
+    #[test]
+    fn a_new_p_goes_where_cpus_have_come() {
+        // Each node had one CPU and has a P; now each has two.
+        assert_eq!(node_of_next_p(&[2, 2], &[1, 1], 4), 0);
+        assert_eq!(node_of_next_p(&[2, 2], &[2, 1], 4), 1);
+        assert_eq!(node_of_next_p(&[0, 2], &[1, 1], 3), 1);
+        assert_eq!(node_of_next_p(&[0, 0], &[1, 1], 3), 0);
+    }
+
+    #[test]
+    fn cpus_of_nodes_without_ps_go_where_ps_lack_them() {
+        let distance = |a: usize, b: usize| a.abs_diff(b) as u64;
+        let mut cpus = vec![vec![0], vec![2], vec![4], vec![6]];
+        deal(&mut cpus, &[2, 2, 0, 0], distance);
+        assert_eq!(cpus, [vec![0, 6], vec![2, 4], vec![], vec![]]);
+        let mut cpus = vec![vec![0, 1], vec![2, 3]];
+        deal(&mut cpus, &[1, 0], distance);
+        assert_eq!(cpus, [vec![0, 1], vec![2, 3]]);
     }
 
     #[test]

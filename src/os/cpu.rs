@@ -43,6 +43,20 @@ impl CpuSet {
         &self.0
     }
 
+    /// The CPUs, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = usize> + Clone {
+        let has = |cpu: &usize| self.has(*cpu);
+        (0..self.0.len() * 64).filter(has)
+    }
+
+    pub fn has(&self, cpu: usize) -> bool {
+        self.0.get(cpu / 64).is_some_and(|word| word >> (cpu % 64) & 1 == 1)
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.iter().map(|word| word.count_ones() as usize).sum()
+    }
+
     /// Binds the calling thread to these CPUs. False: the system refuses, because none of them may
     /// be used any more, or a filter forbids it.
     pub fn bind(&self) -> bool {

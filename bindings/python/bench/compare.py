@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures gosched beside gevent, asyncio, uvloop, trio and threads, in turn in one run.
+"""Measures gosched beside gevent, asyncio, uvloop, trio, threads, pyroutine-rt and hypertile, in turn in one run.
 
 usage: make bench-python ARGS="[--quick] [--rounds N] [--only LIBRARY,...] [--draw] [WORKLOAD...]"
 
@@ -36,7 +36,9 @@ OUT = ROOT / "target" / "python" / "bench"
 # What --draw has drawn: a run of some workloads keeps the others'.
 KEPT = HERE / "results.json"
 
-LIBRARIES = ["gosched", "gevent", "asyncio", "uvloop", "uvloop-protocol", "trio", "threading"]
+LIBRARIES = ["gosched", "gevent", "asyncio", "uvloop", "uvloop-protocol", "trio", "threading", "pyroutine", "hypertile"]
+# What is only there for some Pythons (requirements.txt).
+SINCE = {"pyroutine": (3, 14), "hypertile": (3, 11)}
 # How much is done; threads do a tenth of spawn_join (peer.py).
 COUNTS = {"spawn_join": 100_000, "pingpong": 50_000, "prodcons": 300_000, "memory": 10_000, "mix": 500}
 WORKLOADS = [*COUNTS, "echo", "http"]
@@ -155,8 +157,12 @@ def measure(library, workload, part):
 
 
 def takes_part(library, workload):
+    if sys.version_info < SINCE.get(library, ()):
+        return False
     if library == "uvloop-protocol":
         return workload == "echo"
+    if library == "hypertile":
+        return workload == "spawn_join"
     return workload != "http" or library in WORKERS
 
 
@@ -220,7 +226,8 @@ STYLE = """
     .line { stroke: #d0d7de; stroke-width: 1; }
     .one { stroke: #57606a; stroke-width: 1.5; }
     .c0 { fill: #0969da; } .c1 { fill: #2da44e; } .c2 { fill: #bf8700; } .c3 { fill: #cf5b00; }
-    .c4 { fill: #e0a070; } .c5 { fill: #8250df; } .c6 { fill: #8c959f; }
+    .c4 { fill: #e0a070; } .c5 { fill: #8250df; } .c6 { fill: #8c959f; } .c7 { fill: #bf3989; }
+    .c8 { fill: #57606a; }
     @media (prefers-color-scheme: dark) {
       text { fill: #e6edf3; }
       .quiet { fill: #9198a1; }

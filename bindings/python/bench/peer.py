@@ -272,6 +272,39 @@ class Gevent(Blocking):
         return gevent.socket.socket(fileno=plain.detach())
 
 
+class Pyroutine(Blocking):
+    def __init__(self):
+        import pyroutine
+
+        self.library, self.spawn, self.sleep = pyroutine, pyroutine.spawn, pyroutine.sleep
+
+    def pair(self, capacity=1):
+        queue = self.library.Queue(capacity)
+        return queue.put, queue.get
+
+    def buffer(self):
+        return self.pair(1024)
+
+    def event(self):
+        """It has none: a number in a queue, which each waiter passes on."""
+        queue = self.library.Queue()
+
+        class Event:
+            def wait(self):
+                queue.put(queue.get())
+
+            def set(self):
+                queue.put(0)
+
+        return Event()
+
+    def spawn_native(self, function, *args):
+        return self.spawn(self.library.run_blocking, function, *args)
+
+    def listen(self):
+        return self.library.Socket(_sock=listener())
+
+
 class Asyncio:
     def run(self, workload, count):
         import asyncio
@@ -381,6 +414,22 @@ class Asyncio:
         report("mix.busy_p99", percentile(await late(count), 0.99), "us")
         stop.append(True)
         await task
+
+
+class Hypertile(Asyncio):
+    """Calls on the threads of its pool, which asyncio awaits; the rest is asyncio's."""
+
+    async def spawn_join(self, count):
+        import hypertile
+
+        def task():
+            pass
+
+        async def work(n):
+            for task_ in [hypertile.to_thread(task) for _ in range(n)]:
+                await task_
+
+        await self.measure("spawn_join", count, work)
 
 
 class Uvloop(Asyncio):
@@ -524,6 +573,8 @@ LIBRARIES = {
     "uvloop-protocol": Protocol,
     "trio": Trio,
     "threading": Threading,
+    "pyroutine": Pyroutine,
+    "hypertile": Hypertile,
 }
 
 

@@ -18,6 +18,7 @@ use crate::sched::prim::clock;
 use crate::sched::prim::config::{Config, ConfigRequest};
 use crate::sched::prim::debug::Debug;
 use crate::sched::prim::draws::{Draws, Schedule};
+use crate::sched::prim::follower::Follower;
 use crate::sched::prim::idle::Idle;
 use crate::sched::prim::limits::{BUBBLES, PROCS as MAX, RING as CAPACITY};
 use crate::sched::run::aside::Aside;
@@ -361,6 +362,7 @@ impl Runtime {
         if !debug.no_shuffle {
             topology.reorder(&shuffled(topology.nodes.len()));
         }
+        let may_follow = config.follows && !debug.fixed_procs && debug.seed.is_none();
         let binds = topology.is_real && topology.nodes.len() > 1 && config.bind;
         let nodes = topology.nodes.iter().enumerate().map(|(n, node)| {
             let memory = binds.then_some(node.os_index);
@@ -381,6 +383,7 @@ impl Runtime {
             workers: Workers::new(),
             template: Template::new(),
             inspector: Inspector::new(),
+            follower: Follower::new(config.has_default_procs, may_follow),
             observers: AtomicUsize::new(0),
             aside: Aside::new(),
             gangs: Gangs::new(),
@@ -426,7 +429,8 @@ impl Runtime {
             host_mask: SignalMask::current(),
             binds,
             binds_runners: binds && !config.keep_affinity,
-            host_cpus: CpuSet::new(&cpu::affinity()),
+            host_cpus: Locked::new(CpuSet::new(&cpu::affinity())),
+            cpu_changes: AtomicUsize::new(0),
         }
     }
 
@@ -520,7 +524,7 @@ impl Runtime {
         if let Some(attendants) = attendants() {
             (attendants.end)(&mut |thread| watchers.push(thread));
         }
-        let services = [quit::end(), self.sysmon.end(), self.template.end()];
+        let services = [quit::end(), self.sysmon.end(), self.follower.end(), self.template.end()];
         // An M that is being started now is counted already.
         while self.m_count.load(Ordering::Acquire) != 0 {
             self.ms_that(|_| true).into_iter().for_each(|m| m.notify());

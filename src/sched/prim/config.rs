@@ -20,11 +20,16 @@ pub struct ConfigRequest<'a> {
     pub cooperative: bool,
     pub unbound: bool,
     pub keep_affinity: bool,
+    pub fixed_procs: bool,
 }
 
 /// The settings of a runtime, with no field left open.
 pub struct Config {
     pub procs: usize,
+    /// Whether `procs` is the default ([`default_procs`]).
+    pub has_default_procs: bool,
+    /// Whether the number of P's may follow the default from then on.
+    pub follows: bool,
     pub max_threads: usize,
     pub stack_class: SizeClass,
     pub topology: Topology,
@@ -46,14 +51,14 @@ impl ConfigRequest<'_> {
         };
         let description = self.topology.map(str::to_owned).or_else(|| named("GOSCHED_TOPOLOGY"));
         let topology = Topology::detect(description.as_deref()).ok_or(-libc::EINVAL)?;
-        let procs = match self.procs {
+        let chosen = match self.procs {
             Some(n) if n > limits::PROCS => return Err(-libc::EINVAL),
-            Some(n) => n,
+            Some(n) => Some(n),
             None => number("GOSCHED_PROCS")
                 .or_else(|| number("GOMAXPROCS"))
-                .unwrap_or_else(default_procs)
-                .min(limits::PROCS),
+                .map(|n| n.min(limits::PROCS)),
         };
+        let procs = chosen.unwrap_or_else(default_procs);
         let stack_class = match self.stack_size {
             Some(size) => SizeClass::for_usable(size).ok_or(-libc::EINVAL)?,
             None => number("GOSCHED_STACK_SIZE")
@@ -85,6 +90,8 @@ impl ConfigRequest<'_> {
         let bind = !self.unbound && named("GOSCHED_BIND").is_none_or(|s| s.trim() != "0");
         Ok(Config {
             procs,
+            has_default_procs: chosen.is_none(),
+            follows: !self.fixed_procs,
             max_threads,
             stack_class,
             topology,
@@ -108,9 +115,9 @@ fn may_be_signal(n: i32) -> bool {
 }
 
 /// The default number of P's: the CPUs in the affinity mask. The cgroup's quota, rounded up, lowers
-/// it, but not below 2. As Go since 1.25.
-fn default_procs() -> usize {
-    let cpus = crate::os::cpu::affinity().len().max(1);
+/// it, but not below 2. As Go since 1.25. Reads files.
+pub fn default_procs() -> usize {
+    let cpus = crate::os::cpu::affinity().len().clamp(1, limits::PROCS);
     match cgroup::cpu_quota() {
         Some(quota) => cpus.min((quota.ceil() as usize).max(2)),
         None => cpus,

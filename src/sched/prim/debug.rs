@@ -29,6 +29,8 @@ pub struct Debug {
     pub seed: Option<u64>,
     /// The seed was to be chosen here.
     pub is_random_seed: bool,
+    /// GOMAXPROCS stays as it was at the start, until the host changes it.
+    pub fixed_procs: bool,
     /// A report of leaked goroutines when the process exits, and when a shutdown finds goroutines.
     pub leaks: bool,
 }
@@ -56,6 +58,7 @@ impl Debug {
                 "mprotect" => d.mprotect = on,
                 "allframes" => d.all_frames = on,
                 "sigquit" => d.sigquit = on,
+                "updatemaxprocs" => d.fixed_procs = !on,
                 "guardbudget" => d.guard_budget = value.parse().unwrap_or(0),
                 "schedtrace" => d.schedtrace = value.parse().unwrap_or(0),
                 "scheddetail" => d.scheddetail = on,

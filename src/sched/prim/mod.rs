@@ -4,6 +4,7 @@ pub mod clock;
 pub mod config;
 pub mod debug;
 pub mod draws;
+pub mod follower;
 pub mod gate;
 pub mod headcount;
 pub mod histogram;

@@ -303,11 +303,16 @@ fn lines(g: &G, symbols: &mut Symbols) -> String {
 
 impl Runtime {
     /// The number of threads that can't wake a goroutine of their own accord: M's, sysmon, the
-    /// template thread, the inspector, the thread for SIGQUIT, the tracer's thread, those of `observe`,
+    /// template thread, the inspector, the follower, the thread for SIGQUIT, the tracer's thread, those of `observe`,
     /// and workers without a job.
     pub fn threads_that_cannot_wake(&self) -> usize {
         // Acquire: pairs with the Release in `add_runner`.
-        let services = [self.template.is_there(), self.inspector.is_there(), quit::is_there()];
+        let services = [
+            self.template.is_there(),
+            self.inspector.is_there(),
+            self.follower.is_there(),
+            quit::is_there(),
+        ];
         let own = 1 + services.iter().filter(|&&there| there).count();
         let watching = trace::threads() + self.observers.load(Ordering::Acquire);
         self.m_count.load(Ordering::Acquire) + own + self.workers.asleep() + watching

@@ -6,6 +6,7 @@
 
 use super::preempt::{self, Doing};
 use super::{call, handler};
+use crate::numa;
 use crate::os::{futex, time};
 use crate::sched::prim::limits::PROCS as MAX;
 use crate::sched::run::owner::{self, release_p};
@@ -255,7 +256,7 @@ fn retire(p: PRef, to: PRef) {
 }
 
 /// Sets GOMAXPROCS and returns the former value; `n <= 0` only asks. `-ENOMEM`: nothing has
-/// changed. In a bubble: 1, and nothing changes.
+/// changed. In a bubble: 1, and nothing changes. GOMAXPROCS follows the machine no more.
 pub fn gomaxprocs(n: i32) -> i32 {
     let rt = rt();
     if m::current().is_some_and(|m| m.bubble().is_some()) {
@@ -263,7 +264,12 @@ pub fn gomaxprocs(n: i32) -> i32 {
     }
     let before = rt.procs() as i32;
     // An ordered run has one P.
-    if n <= 0 || n == before || rt.course.is_some() {
+    if n <= 0 || rt.course.is_some() {
+        return before;
+    }
+    // If GOMAXPROCS followed the machine so far, it may be about to change.
+    let followed = rt.follower.turn(false);
+    if n == before && !followed {
         return before;
     }
     let world = stop();
@@ -271,4 +277,33 @@ pub fn gomaxprocs(n: i32) -> i32 {
     let done = set_procs(&world, n as usize);
     start(world);
     if done { before } else { -libc::ENOMEM }
+}
+
+/// What the process may use now.
+pub struct Machine {
+    /// The default GOMAXPROCS.
+    pub procs: usize,
+    /// The CPUs of each node, and all of them. `None`: as at the start.
+    pub cpus: Option<(Vec<Vec<usize>>, Vec<usize>)>,
+}
+
+/// Sets the CPUs of the nodes as the machine is now, and GOMAXPROCS unless the host has chosen a
+/// number meanwhile. Returns the former number. `-ENOMEM`: the number is as before.
+pub fn follow(now: Machine) -> i32 {
+    let rt = rt();
+    let world = stop();
+    let before = rt.procs();
+    let changes = rt.follower.is_on() && now.procs != before;
+    // The CPUs come first: new P's go where they are.
+    if let Some((of_nodes, all)) = &now.cpus {
+        rt.set_cpus(of_nodes, all);
+    }
+    let done = !changes || set_procs(&world, now.procs);
+    if let Some((mut of_nodes, all)) = now.cpus {
+        let ps: Vec<usize> = rt.nodes.iter().map(|node| node.ps.len()).collect();
+        numa::deal(&mut of_nodes, &ps, |a, b| rt.topology.distances[a][b]);
+        rt.set_cpus(&of_nodes, &all);
+    }
+    start(world);
+    if done { before as i32 } else { -libc::ENOMEM }
 }

@@ -148,7 +148,7 @@ pub struct M {
     /// the M in that pool tries again, or relies on the M to check for work once the M has entered
     /// a pool.
     pub node: RelaxedCell<usize>,
-    /// The node whose CPUs the thread is bound to; `usize::MAX`: none.
+    /// What the thread is bound to (`Runtime::binding_of`); `usize::MAX`: to no node.
     bound_to: Cell<usize>,
     /// The affinity that a borrowed thread had before, and gets back. Null: the thread is not
     /// borrowed, or is not to be bound.
@@ -287,7 +287,7 @@ impl M {
     /// goroutine has locked stays as it is: its affinity belongs to that goroutine. seed: N1
     #[inline]
     pub fn bind_to(&self, node: usize) {
-        if self.rt().binds && self.bound_to.get() != node {
+        if self.rt().binds && self.bound_to.get() != self.rt().binding_of(node) {
             self.bind_now(node);
         }
     }
@@ -299,13 +299,18 @@ impl M {
         if self.is_locked() || self.is_runner() && own.is_none() {
             return;
         }
-        self.bound_to.set(node);
-        let cpus = &rt().nodes[node].cpus;
+        let rt = rt();
+        // Read before the CPUs: if they change now, the thread is bound anew next time.
+        self.bound_to.set(rt.binding_of(node));
         // If the node has no CPU left, the thread may run anywhere: on the CPUs of its former node
         // it would be in the way of that node's threads, and CPUs of another node may be free.
+        let is_bound = rt.nodes[node].cpus.with(|cpus| match own {
+            Some(own) => own.bind_within(cpus),
+            None => cpus.bind(),
+        });
         match own {
-            Some(own) if !own.bind_within(cpus) => own.apply(),
-            None if !cpus.bind() => rt().unbind_thread(),
+            Some(own) if !is_bound => own.apply(),
+            None if !is_bound => rt.unbind_thread(),
             _ => {}
         }
     }
@@ -332,7 +337,10 @@ impl M {
         }
         // SAFETY: as in `bind_now`.
         let own = unsafe { self.own_affinity.get().as_ref() };
-        Some(f(own.map_or(self.rt().host_cpus.words(), Affinity::words)))
+        Some(match own {
+            Some(own) => f(own.words()),
+            None => self.rt().host_cpus.with(|cpus| f(cpus.words())),
+        })
     }
 
     /// Keeps the affinity that a goroutine has set for a borrowed thread as the owner's, when the

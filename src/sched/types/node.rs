@@ -54,8 +54,8 @@ pub struct Node {
     /// Goroutines that wait in the signal handler, each on a thread of its own.
     pub preempted: Fifo,
     /// The node's CPUs that the process may use. Threads are bound to these CPUs unless the
-    /// topology is synthetic.
-    pub(super) cpus: CpuSet,
+    /// topology is synthetic. They change while the world is stopped.
+    pub cpus: Locked<CpuSet>,
     /// The node's number in the system; `None`: the node has no memory that can be asked for.
     pub memory: Option<usize>,
     /// The other nodes, nearest first.
@@ -118,7 +118,7 @@ impl Node {
     pub fn new(id: usize, neighbours: Vec<usize>, cpus: &[usize], memory: Option<usize>) -> Node {
         Node {
             id,
-            cpus: CpuSet::new(cpus),
+            cpus: Locked::new(CpuSet::new(cpus)),
             memory,
             steals_from: (0..=neighbours.len()).map(|_| AtomicU64::new(0)).collect(),
             runq: Fifo::new(),

@@ -10,8 +10,8 @@ use super::points::Points;
 use super::slots::Slots;
 use crate::arch::FpControl;
 use crate::cxx;
-use crate::numa::Topology;
-use crate::os::cpu::CpuSet;
+use crate::numa::{self, Topology};
+use crate::os::cpu::{self, CpuSet};
 use crate::os::locked::Locked;
 use crate::os::oversleep::Oversleep;
 use crate::os::spin::{self, LongLock, SpinLock};
@@ -19,6 +19,7 @@ use crate::os::thread::SignalMask;
 use crate::os::{heap, log, mem};
 use crate::sched::ext::gang::state::Gangs;
 use crate::sched::prim::debug::Debug;
+use crate::sched::prim::follower::Follower;
 use crate::sched::prim::headcount::{Forks, Headcount};
 use crate::sched::prim::idle::Idle;
 use crate::sched::prim::limits;
@@ -89,6 +90,7 @@ pub struct Runtime {
     pub workers: Workers,
     pub template: Template,
     pub inspector: Inspector,
+    pub follower: Follower,
     /// The number of threads of `observe`, which wake no goroutine.
     pub observers: AtomicUsize,
     pub aside: Aside,
@@ -179,7 +181,9 @@ pub struct Runtime {
     /// Whether threads that call `gs_run` are bound to nodes, too.
     pub binds_runners: bool,
     /// The CPUs of the thread that made the runtime.
-    pub host_cpus: CpuSet,
+    pub host_cpus: Locked<CpuSet>,
+    /// How often the CPUs of the nodes have changed.
+    pub cpu_changes: AtomicUsize,
 }
 
 const fn any_thread_may_use<T: Sync>() {}
@@ -370,8 +374,32 @@ impl Runtime {
     /// may be bound to a node.
     pub fn unbind_thread(&self) {
         if self.binds {
-            self.host_cpus.bind();
+            self.host_cpus.with(|cpus| cpus.bind());
         }
+    }
+
+    /// The node that the calling thread is on right now; 0 if the topology is synthetic.
+    pub fn node_here(&self) -> usize {
+        let cpu = if self.topology.is_real() { cpu::current() } else { None };
+        let has = |cpu| self.nodes.iter().position(|node| node.cpus.with(|cpus| cpus.has(cpu)));
+        cpu.and_then(has).unwrap_or(0)
+    }
+
+    /// What an M remembers when it is bound to a node: the node, and which CPUs the node has had.
+    pub fn binding_of(&self, node: usize) -> usize {
+        // Acquire: pairs with the Release in `set_cpus`.
+        self.cpu_changes.load(Ordering::Acquire) * self.nodes.len() + node
+    }
+
+    /// Changes the CPUs of each node, and of the process. The world is stopped.
+    pub fn set_cpus(&self, of_nodes: &[Vec<usize>], all: &[usize]) {
+        self.host_cpus.with(|cpus| *cpus = CpuSet::new(all));
+        for (node, new) in self.nodes.iter().zip(of_nodes) {
+            node.cpus.with(|cpus| *cpus = CpuSet::new(new));
+        }
+        // Release: pairs with the Acquire in `binding_of`. Threads are bound anew when they next
+        // get a P.
+        self.cpu_changes.fetch_add(1, Ordering::Release);
     }
 
     /// GOMAXPROCS: the number of P's.
@@ -415,13 +443,21 @@ impl Runtime {
         if let Some(p) = self.p_if_made(id) {
             return Some(p);
         }
-        let node = self.topology.node_of_p(id, count);
-        let node = &self.nodes[node];
+        let node = &self.nodes[self.node_of_new_p(id, count)];
         let p = P::new(id, node, self.stack_class, self.ring_capacity, self.debug.migrate);
         let p = mem::place(p, node.memory)?;
         self.all_ps[id].store(p, Ordering::Release);
         self.made_ps.store(id + 1, Ordering::Release);
         Some(self.p(id))
+    }
+
+    /// The node for a P that is about to be made, for a total of `count` P's.
+    fn node_of_new_p(&self, id: usize, count: usize) -> usize {
+        let cpus: Vec<usize> =
+            self.nodes.iter().map(|node| node.cpus.with(|cpus| cpus.len())).collect();
+        let mut ps = vec![0; cpus.len()];
+        (0..id).filter_map(|id| self.p_if_made(id)).for_each(|p| ps[p.of_node().id] += 1);
+        numa::node_of_next_p(&cpus, &ps, count)
     }
 
     /// Takes a P for a bubble, which only [`Runtime::give_bubble_p_back`] takes back. `-EAGAIN`: there

@@ -1,6 +1,6 @@
 /*
  * CPUs that go and come while the program runs: by hot-unplug, by a cpuset that shrinks. Goroutines go on, on what
- * is left, and the number of P's stays until gs_gomaxprocs changes it.
+ * is left, and the number of P's follows, until gs_gomaxprocs sets it.
  */
 #include "lab.h"
 
@@ -32,13 +32,13 @@ static void keep_on(void *number)
     }
 }
 
-static void start(void)
+static void start(int procs)
 {
     long i;
     ball = chan_of_ints(GOROUTINES);
     for (i = 0; i < GOROUTINES; i++)
         go(keep_on, (void *)i);
-    CHECK_EQ(gs_gomaxprocs(0), 8);
+    CHECK_EQ(gs_gomaxprocs(0), procs);
 }
 
 /* Each goroutine has passed by so often. */
@@ -93,14 +93,15 @@ static void check_goes_on(uint64_t cpus)
 TEST(a_cpu_of_each_node_is_unplugged)
 {
     int c;
-    start();
+    start(8);
     check_goes_on(0xff);
     for (c = 1; c < 8; c += 2)
         switch_cpu(c, "0");
+    NAP_UNTIL(gs_gomaxprocs(0) == 4);
     check_goes_on(0x55);
-    CHECK_EQ(gs_gomaxprocs(0), 8);
     for (c = 1; c < 8; c += 2)
         switch_cpu(c, "1");
+    NAP_UNTIL(gs_gomaxprocs(0) == 8);
     check_goes_on(0xff);
     stop();
 }
@@ -108,12 +109,13 @@ TEST(a_cpu_of_each_node_is_unplugged)
 /* Its threads are moved by Linux, which widens their masks. */
 TEST(all_cpus_of_a_node_are_unplugged)
 {
-    start();
+    start(8);
     check_goes_on(0xff);
     switch_cpu(4, "0");
     switch_cpu(5, "0");
+    NAP_UNTIL(gs_gomaxprocs(0) == 6);
     check_goes_on(0xcf);
-    CHECK_EQ(gs_gomaxprocs(6), 8);
+    CHECK_EQ(gs_gomaxprocs(6), 6);
     /* The P's keep their nodes: those whose node has no CPU left run wherever there is room, and so on the CPUs of the
      * node that has no P any more. */
     check_goes_on(0xcf);
@@ -131,12 +133,27 @@ TEST(a_cpuset_shrinks_and_grows)
         CHECK_EQ(errno, EEXIST); /* of an earlier run */
     write_to("/cgroup/unplug/cpuset.cpus", "0-7");
     write_to("/cgroup/unplug/cgroup.procs", "0");
-    start();
+    start(8);
     check_goes_on(0xff);
     write_to("/cgroup/unplug/cpuset.cpus", "1,6"); /* parts of two nodes */
+    NAP_UNTIL(gs_gomaxprocs(0) == 2);
     check_goes_on(0x42);
-    CHECK_EQ(gs_gomaxprocs(0), 8);
     write_to("/cgroup/unplug/cpuset.cpus", "0-7");
+    NAP_UNTIL(gs_gomaxprocs(0) == 8);
+    check_goes_on(0xff);
+    stop();
+}
+
+/* They count to a node that had CPUs. */
+TEST(cpus_of_a_node_that_had_none_come)
+{
+    switch_cpu(6, "0");
+    switch_cpu(7, "0");
+    start(6);
+    check_goes_on(0x3f);
+    switch_cpu(6, "1");
+    switch_cpu(7, "1");
+    NAP_UNTIL(gs_gomaxprocs(0) == 8);
     check_goes_on(0xff);
     stop();
 }

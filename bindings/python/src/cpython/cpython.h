@@ -24,7 +24,7 @@
                               recursion of a state, and is back at the first
 
    A file for a free-threaded Python also has what goroutines exchange with the state of their thread, and the look
-   at a goroutine's frames: see 3.13t.h. */
+   at a goroutine's frames: see free.h. */
 #ifndef GOSCHED_CPYTHON_H
 #define GOSCHED_CPYTHON_H
 
@@ -32,11 +32,15 @@
 #include <stddef.h>
 #include "place.h"
 
-#if defined(Py_GIL_DISABLED)
-#include "3.13t.h"
-#elif PY_VERSION_HEX >= 0x03100000
+#if PY_VERSION_HEX >= 0x03100000
 /* The layout of thread states changes with each version. pip doesn't get here (pyproject.toml). */
 #error "gosched knows CPython 3.9 to 3.15"
+#elif defined(Py_GIL_DISABLED) && PY_VERSION_HEX >= 0x030F0000
+#include "3.15t.h"
+#elif defined(Py_GIL_DISABLED) && PY_VERSION_HEX >= 0x030E0000
+#include "3.14t.h"
+#elif defined(Py_GIL_DISABLED)
+#include "3.13t.h"
 #elif PY_VERSION_HEX >= 0x030F0000
 #include "3.15.h"
 #elif PY_VERSION_HEX >= 0x030E0000

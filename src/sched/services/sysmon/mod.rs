@@ -10,6 +10,7 @@ use crate::sched::run::requests;
 
 pub mod state;
 
+use super::follower::Following;
 use super::poller::PollerCheck;
 use super::strays::Strays;
 use super::{deadlock, last_words};
@@ -172,6 +173,7 @@ struct Sysmon {
     strays: Strays,
     poller: PollerCheck,
     trimmer: Trimmer,
+    following: Following,
 }
 
 impl Sysmon {
@@ -185,6 +187,7 @@ impl Sysmon {
             strays: Strays::new(),
             poller: PollerCheck::new(),
             trimmer: Trimmer::new(),
+            following: Following::new(),
         }
     }
 
@@ -213,6 +216,7 @@ impl Sysmon {
             rt.inspector.start_if_needed(rt);
             rt.template.start_if_needed(rt);
             rt.template.reap(rt);
+            self.following.look_if_due(rt, now);
             probes::look();
             self.trimmer.trim_if_due(rt, now);
         }
