@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use std::ffi::CString;
 use std::os::unix::ffi::OsStringExt;
 
-const _: () = assert!(trace::PROCS == limits::PROCS);
+const _: () = assert!(trace::PROCS == limits::PROCS + limits::BUBBLES);
 
 static POINTS: Points = Points { with_world_stopped, list, procs };
 
