@@ -15,8 +15,8 @@ use core::ops::{Deref, DerefMut};
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
-/// The number of P's that there may be, those of bubbles included.
-pub const PROCS: usize = 1024 + 64;
+/// The largest number of P's, without those of bubbles, which no trace shows.
+pub const PROCS: usize = 1024;
 
 /// The state of a goroutine in the model. The numbers are those of Go's format.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use std::ffi::CString;
 use std::os::unix::ffi::OsStringExt;
 
-const _: () = assert!(trace::PROCS == limits::PROCS + limits::BUBBLES);
+const _: () = assert!(trace::PROCS == limits::PROCS);
 
 static POINTS: Points = Points { with_world_stopped, list, procs };
 
@@ -136,6 +136,9 @@ fn list(f: List) {
     rt().for_each_g(|g| {
         // SAFETY: `g` is a descriptor.
         let g = unsafe { GRef::from_ptr(g) };
+        if g.is_in_bubble() {
+            return;
+        }
         let on = in_call.iter().find(|(h, _)| *h == g).map(|(_, m)| *m);
         let state = match g.status() {
             // With the world stopped a goroutine that has an M is in a call or has lost its P.

@@ -219,10 +219,11 @@ fn p_of(m: MRef) -> Option<PRef> {
     (!m.p.get().is_null()).then(|| m.p())
 }
 
-/// The M's stream, if events are recorded.
+/// The M's stream, if events are recorded. Those of bubbles aren't: their goroutines have the numbers
+/// of others, and take their turns in another order of time.
 #[inline(always)]
 fn stream_of(m: MRef) -> Option<&'static Stream> {
-    if trace::records() { m.stream() } else { None }
+    if trace::records() && m.bubble().is_none() { m.stream() } else { None }
 }
 
 /// The most frames of an interpreter in a traced stack.
