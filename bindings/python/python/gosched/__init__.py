@@ -20,6 +20,7 @@ import os as _os
 from threading import local
 
 from . import _supported  # first: refuses other versions of Python
+from . import _third_party
 from ._gosched import (
     Cancelled,
     Channel,
@@ -131,6 +132,8 @@ def get_library_dir():
     """
     return _os.path.join(_os.path.dirname(_os.path.abspath(__file__)), "lib")
 
+
+_third_party.add("numpy", _third_party.lapack)
 
 if _os.environ.get("GOSCHED_WATCHDOG"):
     from ._watchdog import from_environment as _from_environment

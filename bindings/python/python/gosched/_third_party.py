@@ -162,6 +162,18 @@ def grpc_server(module):
     _grpc.adapt_server(module)
 
 
+#: Bytes of stack, with the guard 8 MiB, which is what threads have. OpenBLAS inverts and factorizes matrices by recursion,
+#: with half a MiB for each level.
+_STACK_FOR_LAPACK = (8 << 20) - (16 << 10)
+
+
+def lapack(module):
+    """NumPy calls LAPACK, which takes it that the stack is a thread's."""
+    from . import _gosched
+
+    _gosched._want_stack(_STACK_FOR_LAPACK)
+
+
 def _celery(module):
     module.ALIASES["gosched"] = "gosched.celery:TaskPool"
 

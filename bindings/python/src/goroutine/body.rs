@@ -2,7 +2,7 @@
 
 use super::frames;
 use super::list;
-use super::object::{Call, Goroutine, STACK, Status};
+use super::object::{Call, Goroutine, Status, usual_stack};
 use super::report::{report, will_be_watched};
 use crate::bubble;
 use crate::errors::Cancelled;
@@ -31,7 +31,7 @@ pub(super) unsafe extern "C" fn run(object: *mut c_void) {
         (g.get().stack, g.get().id)
     };
     // Only the first thread uses the states that are kept.
-    let is_usual = stack == STACK && !bubble::is_inside();
+    let is_usual = stack == usual_stack() && !bubble::is_inside();
     let mut state = State::new();
     // SAFETY: a new goroutine; the reference keeps the object until `body` has ended.
     unsafe {
