@@ -19,12 +19,37 @@ def _psycopg(module):
         module._ready = module._ready_poll
 
 
+#: libpq's PQTRANS_ACTIVE: a command is in progress
+_ACTIVE = 1
+
+
+def _psycopg_connection(module):
+    # What ends a wait for an answer: the server is told then, and the connection is free for the next query.
+    from ._gosched import Cancelled
+    from ._runtime import Timeout
+
+    if hasattr(module, "_INTERRUPTED"):
+        module._INTERRUPTED = (*module._INTERRUPTED, Cancelled, Timeout, TimeoutError)
+
+
 def _psycopg2(module):
     from . import _gosched
 
     ok, read, write = module.POLL_OK, module.POLL_READ, module.POLL_WRITE
 
     def wait(connection):
+        try:
+            wait_for_answer(connection)
+        except BaseException:
+            # psycopg2 closes the connection. The server would notice that at the query's end only, and keep its locks.
+            if connection.info.transaction_status == _ACTIVE:
+                try:
+                    _gosched.blocking(connection.cancel)
+                except module.Error:
+                    pass  # the server is gone
+            raise
+
+    def wait_for_answer(connection):
         while True:
             state = connection.poll()
             if state == ok:
@@ -183,6 +208,7 @@ _ADAPT = {}
 _PACKAGES = {
     "celery.concurrency": _celery,
     "MySQLdb._mysql": _mysqlclient,
+    "psycopg.connection": _psycopg_connection,
     "psycopg.waiting": _psycopg,
     "psycopg2.extensions": _psycopg2,
 }
