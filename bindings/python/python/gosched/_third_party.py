@@ -5,6 +5,7 @@ Most need nothing. Those here wait in C, and have a setting for it.
 
 import os
 import sys
+from importlib import import_module
 from time import monotonic
 from weakref import WeakSet
 
@@ -187,6 +188,26 @@ def grpc_server(module):
     _grpc.adapt_server(module)
 
 
+def _by(name, adapt):
+    """What a module of this package does."""
+
+    def adapt_module(module):
+        getattr(import_module("gosched." + name), adapt)(module)
+
+    return adapt_module
+
+
+#: what is adapted where threads are goroutines
+THREADS = {
+    "multiprocessing.synchronize": multiprocessing_locks,
+    "trio._core._thread_cache": trio_threads,
+    "grpc._cython.cygrpc": grpc_core,
+    "grpc._server": grpc_server,
+    "zmq.devices.basedevice": _by("_zmq", "adapt_devices"),
+    "zmq.utils.garbage": _by("_zmq", "adapt_garbage"),
+}
+
+
 #: Bytes of stack, with the guard 8 MiB, which is what threads have. OpenBLAS inverts and factorizes matrices by recursion,
 #: with half a MiB for each level.
 _STACK_FOR_LAPACK = (8 << 20) - (16 << 10)
@@ -211,6 +232,8 @@ _PACKAGES = {
     "psycopg.connection": _psycopg_connection,
     "psycopg.waiting": _psycopg,
     "psycopg2.extensions": _psycopg2,
+    "zmq.sugar.poll": _by("_zmq", "adapt_poll"),
+    "zmq.sugar.socket": _by("_zmq", "adapt_socket"),
 }
 
 
