@@ -203,6 +203,11 @@ THREADS = {
     "trio._core._thread_cache": trio_threads,
     "grpc._cython.cygrpc": grpc_core,
     "grpc._server": grpc_server,
+    "ipykernel.control": _by("_ipykernel", "adapt_classes"),
+    "ipykernel.heartbeat": _by("_ipykernel", "adapt_classes"),
+    "ipykernel.iostream": _by("_ipykernel", "adapt_threads_of_streams"),
+    "ipykernel.parentpoller": _by("_ipykernel", "adapt_classes"),
+    "ipykernel.thread": _by("_ipykernel", "adapt_classes"),
     "zmq.devices.basedevice": _by("_zmq", "adapt_devices"),
     "zmq.utils.garbage": _by("_zmq", "adapt_garbage"),
 }
@@ -228,6 +233,8 @@ def _celery(module):
 _ADAPT = {}
 _PACKAGES = {
     "celery.concurrency": _celery,
+    "ipykernel.iostream": _by("_ipykernel", "adapt_streams"),
+    "ipykernel.kernelbase": _by("_ipykernel", "adapt_kernel"),
     "MySQLdb._mysql": _mysqlclient,
     "psycopg.connection": _psycopg_connection,
     "psycopg.waiting": _psycopg,
