@@ -93,7 +93,7 @@ fn _gosched(m: &Bound<'_, PyModule>) -> PyResult<()> {
     }
     add! {
         goroutine::go::go goroutine::go::spawn goroutine::go::_spawn_first goroutine::go::current goroutine::go::main
-        goroutine::go::_are_threads goroutine::go::_as_threads goroutine::list::goroutines goroutine::list::num_goroutines
+        goroutine::go::_are_threads goroutine::go::_as_threads goroutine::object::_want_stack goroutine::list::goroutines goroutine::list::num_goroutines
         goroutine::thrown::_is_raising worker::current::get_ident
         sleep::yield_ sleep::_give_way sleep::sleep sleep::monotonic sleep::monotonic_ns sleep::time sleep::time_ns
         sleep::_push_timeout sleep::_pop_timeout

@@ -170,6 +170,22 @@ def test_psycopg(postgres):
                 for n in c.notifies():
                     assert n.payload == "hello"
                     break
+        # A query that is given up ends on the server too, and the connection goes on.
+        with psycopg.connect(sys.argv[1]) as c:
+            late = gosched.go(c.execute, "select pg_sleep(3600)")
+            gosched.sleep(0.05)
+            late.cancel()
+            assert late.join() and late.cancelled()
+            c.rollback()
+            try:
+                with gosched.timeout(0.05):
+                    c.execute("select pg_sleep(3600)")
+            except TimeoutError:
+                pass
+            else:
+                assert False
+            c.rollback()
+            assert c.execute("select 1").fetchone() == (1,)
     """, postgres, options=("-W", "ignore"))
 
 

@@ -305,6 +305,25 @@ def test_excepthook(monkeypatch):
     assert [(g, type(e)) for g, e in told] == [(goroutines[0], KeyError), (goroutines[3], KeyboardInterrupt)]
 
 
+def test_excepthook_runs_in_the_goroutines_context(monkeypatch):
+    name = contextvars.ContextVar("name", default="nobody")
+    told = []
+    monkeypatch.setattr(gosched, "excepthook", lambda g, e: told.append(name.get()))
+
+    def fails():
+        gosched.sleep(0.001)
+        name.set(name.get() + "'s")
+        raise KeyError
+
+    def start():
+        name.set("ann")
+        gosched.go(fails)
+
+    contextvars.copy_context().run(start)
+    until(lambda: told)
+    assert told == ["ann's"] and name.get() == "nobody"
+
+
 def test_excepthook_that_raises(monkeypatch):
     unraisable = []
     monkeypatch.setattr(sys, "unraisablehook", lambda info: unraisable.append(type(info.exc_value)))

@@ -659,6 +659,51 @@ def test_fork_where_threading_knows_no_thread():
     assert "ignored" not in str(outcome), outcome
 
 
+def test_threads_of_the_system():
+    # What adapts other packages has them by an attribute of the class.
+    assert run("""
+        import _thread, threading, time
+
+        class Thread(threading.Thread):
+            _is_of_the_system = True
+
+        begun, go_on = threading.Event(), threading.Event()
+
+        def work(name):
+            assert gosched.current() is None and threading.current_thread().name == name
+            assert threading.get_ident() != main and threading.get_native_id() == threading.current_thread().native_id
+            assert threading.get_native_id() != threading.get_ident()
+            begun.set()
+            assert go_on.wait(60)
+            gone.append(name)
+
+        main, gone = threading.get_ident(), []
+        thread = Thread(target=work, args=("one",), name="one")
+        thread.start()
+        assert begun.wait(60) and thread.is_alive() and thread in threading.enumerate()
+        assert _thread._count() == 1, _thread._count()
+        thread.join(0.01)
+        assert thread.is_alive()
+        go_on.set()
+        thread.join()
+        assert gone == ["one"] and not thread.is_alive()
+        try:
+            thread.start()
+        except RuntimeError:
+            pass
+        else:
+            assert False
+        # It computes beside a goroutine that computes; a goroutine joins it; the end of the program waits for it.
+        busy = Thread(target=lambda: gone.append(sum(range(1000))))
+        busy.start()
+        end = time.monotonic() + 60
+        while len(gone) < 2 and time.monotonic() < end:
+            pass
+        assert gosched.go(busy.join).result() is None and gone[1] == 499500
+        Thread(target=lambda: (time.sleep(0.2), print("last"))).start()
+    """) == "last\n"
+
+
 def test_unpatched():
     assert run("""
         import gosched

@@ -20,6 +20,7 @@ import os as _os
 from threading import local
 
 from . import _supported  # first: refuses other versions of Python
+from . import _third_party
 from ._gosched import (
     Cancelled,
     Channel,
@@ -77,6 +78,9 @@ __version__ = version()
 #: Go's name of a lock.
 Mutex = Lock
 
+#: What IPython's %load_ext calls, and dir() doesn't list.
+_EXTENSION = "load_ipython_extension"
+
 #: What is imported when it is first used: attribute -> (module, name there; None: the module itself).
 _LAZY = {
     "Condition": ("threading", "Condition"),
@@ -91,6 +95,7 @@ _LAZY = {
     "Executor": ("futures", "Executor"),
     "as_completed": ("futures", "as_completed"),
     "wait": ("futures", "wait"),
+    _EXTENSION: ("ipython", "load_ipython_extension"),
 }
 for _name in ("asyncio", "futures", "os", "patch", "queue", "selectors", "signal", "socket", "ssl", "subprocess", "testing", "threading", "time"):
     _LAZY[_name] = (_name, None)
@@ -109,7 +114,7 @@ def __getattr__(name):
 
 
 def __dir__():
-    return sorted(set(globals()) | set(_LAZY))
+    return sorted((set(globals()) | set(_LAZY)) - {_EXTENSION})
 
 
 def get_include():
@@ -131,6 +136,8 @@ def get_library_dir():
     """
     return _os.path.join(_os.path.dirname(_os.path.abspath(__file__)), "lib")
 
+
+_third_party.add("numpy", _third_party.lapack)
 
 if _os.environ.get("GOSCHED_WATCHDOG"):
     from ._watchdog import from_environment as _from_environment

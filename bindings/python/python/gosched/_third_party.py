@@ -5,6 +5,7 @@ Most need nothing. Those here wait in C, and have a setting for it.
 
 import os
 import sys
+from importlib import import_module
 from time import monotonic
 from weakref import WeakSet
 
@@ -19,12 +20,37 @@ def _psycopg(module):
         module._ready = module._ready_poll
 
 
+#: libpq's PQTRANS_ACTIVE: a command is in progress
+_ACTIVE = 1
+
+
+def _psycopg_connection(module):
+    # What ends a wait for an answer: the server is told then, and the connection is free for the next query.
+    from ._gosched import Cancelled
+    from ._runtime import Timeout
+
+    if hasattr(module, "_INTERRUPTED"):
+        module._INTERRUPTED = (*module._INTERRUPTED, Cancelled, Timeout, TimeoutError)
+
+
 def _psycopg2(module):
     from . import _gosched
 
     ok, read, write = module.POLL_OK, module.POLL_READ, module.POLL_WRITE
 
     def wait(connection):
+        try:
+            wait_for_answer(connection)
+        except BaseException:
+            # psycopg2 closes the connection. The server would notice that at the query's end only, and keep its locks.
+            if connection.info.transaction_status == _ACTIVE:
+                try:
+                    _gosched.blocking(connection.cancel)
+                except module.Error:
+                    pass  # the server is gone
+            raise
+
+    def wait_for_answer(connection):
         while True:
             state = connection.poll()
             if state == ok:
@@ -162,6 +188,43 @@ def grpc_server(module):
     _grpc.adapt_server(module)
 
 
+def _by(name, adapt):
+    """What a module of this package does."""
+
+    def adapt_module(module):
+        getattr(import_module("gosched." + name), adapt)(module)
+
+    return adapt_module
+
+
+#: what is adapted where threads are goroutines
+THREADS = {
+    "multiprocessing.synchronize": multiprocessing_locks,
+    "trio._core._thread_cache": trio_threads,
+    "grpc._cython.cygrpc": grpc_core,
+    "grpc._server": grpc_server,
+    "ipykernel.control": _by("_ipykernel", "adapt_classes"),
+    "ipykernel.heartbeat": _by("_ipykernel", "adapt_classes"),
+    "ipykernel.iostream": _by("_ipykernel", "adapt_threads_of_streams"),
+    "ipykernel.parentpoller": _by("_ipykernel", "adapt_classes"),
+    "ipykernel.thread": _by("_ipykernel", "adapt_classes"),
+    "zmq.devices.basedevice": _by("_zmq", "adapt_devices"),
+    "zmq.utils.garbage": _by("_zmq", "adapt_garbage"),
+}
+
+
+#: Bytes of stack, with the guard 8 MiB, which is what threads have. OpenBLAS inverts and factorizes matrices by recursion,
+#: with half a MiB for each level.
+_STACK_FOR_LAPACK = (8 << 20) - (16 << 10)
+
+
+def lapack(module):
+    """NumPy calls LAPACK, which takes it that the stack is a thread's."""
+    from . import _gosched
+
+    _gosched._want_stack(_STACK_FOR_LAPACK)
+
+
 def _celery(module):
     module.ALIASES["gosched"] = "gosched.celery:TaskPool"
 
@@ -229,12 +292,17 @@ _PACKAGES = {
     "celery.concurrency": _celery,
     "django.core.servers.basehttp": _django,
     "hypercorn.asyncio.run": _hypercorn,
+    "ipykernel.iostream": _by("_ipykernel", "adapt_streams"),
+    "ipykernel.kernelbase": _by("_ipykernel", "adapt_kernel"),
     "MySQLdb._mysql": _mysqlclient,
+    "psycopg.connection": _psycopg_connection,
     "psycopg.waiting": _psycopg,
     "psycopg2.extensions": _psycopg2,
     "uvicorn.loops.auto": _uvicorn_auto,
     "uvicorn.loops.uvloop": _uvicorn_uvloop,
     "uvicorn.loops.zuvloop": _uvicorn_uvloop,
+    "zmq.sugar.poll": _by("_zmq", "adapt_poll"),
+    "zmq.sugar.socket": _by("_zmq", "adapt_socket"),
 }
 
 

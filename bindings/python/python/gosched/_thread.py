@@ -22,8 +22,10 @@ allocate_lock = allocate = _gosched.Lock
 
 
 #: the goroutines that start_new_thread() made and that haven't ended: identity -> its sentinel
-#: (a lock to release at its end), or None
+#: (a lock to release at its end), or None. Threads of the system that start_new_thread() made are there too.
 _running = {}
+#: the identities of these threads of the system
+_in_system = set()
 
 
 #: the names that are CPython's, and say so
@@ -33,7 +35,7 @@ _PUBLIC = "get_native_id start_new_thread start_joinable_thread set_name _set_se
 def get_native_id():
     """An integer that identifies the thread; a goroutine's is its identity."""
     ident = get_ident()
-    if ident in _running:
+    if ident in _running and ident not in _in_system:
         return ident
     return _originals.get_native_id()
 
@@ -117,7 +119,7 @@ def _set_sentinel():
 
 def _count():
     """The number of threads that are running, except the main one."""
-    return _originals.thread_count() + len(_running)
+    return _originals.thread_count() + len(_running) - len(_in_system)
 
 
 def _unraisable(function):
@@ -178,7 +180,11 @@ def _run(function, args, kwargs, handle):
 
 def _ended(goroutine):
     # A done callback: the thread-local data of the goroutine is gone by now.
-    ident = _ident_of(goroutine)
+    _tell(_ident_of(goroutine))
+
+
+def _tell(ident):
+    """Tells those who join the thread that it has ended."""
     sentinel = _running.pop(ident, None)
     handle = _handles.pop(ident, None)
     if sentinel is not None and sentinel.locked():
@@ -187,7 +193,26 @@ def _ended(goroutine):
         handle._finish()
 
 
+def _is_for_system(function):
+    """Whether it is the body of a threading.Thread that is to be a thread of the system: the class says so by an
+    attribute."""
+    return getattr(getattr(function, "__self__", None), "_is_of_the_system", False)
+
+
+def _run_in_system(function, args, kwargs, handle):
+    ident = _originals.get_ident()
+    _in_system.add(ident)
+    try:
+        _run(function, args, kwargs, handle)
+    finally:
+        del function, args, kwargs, handle
+        _tell(ident)
+        _in_system.discard(ident)
+
+
 def _start(function, args, kwargs, handle=None):
+    if _is_for_system(function):
+        return _originals.start_new_thread(_run_in_system, (function, args, kwargs, handle))
     size = _std.stack_size()
     try:
         # In an empty context, as a thread: not in a copy of the caller's, as other goroutines.
@@ -342,6 +367,7 @@ def _after_fork():
     me = _forking.pop(_originals.get_ident(), None)
     _forking.clear()
     _running.clear()
+    _in_system.clear()
     for handle in list(_handles.values()):
         handle._done = _gosched.Event()
         if handle._ident == me:

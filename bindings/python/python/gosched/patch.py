@@ -443,10 +443,8 @@ def patch_threading(record):
         record.set(_sys, "_current_frames", _identities._current_frames)
         record.set(_sys, "_current_exceptions", _identities._current_exceptions)
         _third_party.add("ctypes", _identities.adapt_ctypes)
-    _third_party.add("multiprocessing.synchronize", _third_party.multiprocessing_locks)
-    _third_party.add("trio._core._thread_cache", _third_party.trio_threads)
-    _third_party.add("grpc._cython.cygrpc", _third_party.grpc_core)
-    _third_party.add("grpc._server", _third_party.grpc_server)
+    for name, adapt in _third_party.THREADS.items():
+        _third_party.add(name, adapt)
     if not others:
         _replace_locks(ours)
 

@@ -2,7 +2,7 @@
 
 use super::frames;
 use super::list;
-use super::object::{Call, Goroutine, STACK, Status};
+use super::object::{Call, Goroutine, Status, usual_stack};
 use super::report::{report, will_be_watched};
 use crate::bubble;
 use crate::errors::Cancelled;
@@ -31,7 +31,7 @@ pub(super) unsafe extern "C" fn run(object: *mut c_void) {
         (g.get().stack, g.get().id)
     };
     // Only the first thread uses the states that are kept.
-    let is_usual = stack == STACK && !bubble::is_inside();
+    let is_usual = stack == usual_stack() && !bubble::is_inside();
     let mut state = State::new();
     // SAFETY: a new goroutine; the reference keeps the object until `body` has ended.
     unsafe {
@@ -62,13 +62,14 @@ fn body(slf: &Bound<'_, Goroutine>, state: &State) {
         (i.handle, i.status, i.state) = (handle, Status::Running, state);
         i.call.take()
     });
+    // What the goroutine was given ends with it, before its thread state does.
+    let mut context = None;
     let outcome = match g.take_thrown(py) {
         Some(e) => {
-            // What it was given ends with it, before its thread state does.
             drop(call);
             Err(e)
         }
-        None => call.map_or_else(|| Ok(py.None()), |call| perform(py, call)),
+        None => call.map_or_else(|| Ok(py.None()), |call| perform(py, call, &mut context)),
     };
     if g.is_lost() {
         end_of_child(py, outcome);
@@ -94,8 +95,9 @@ fn body(slf: &Bound<'_, Goroutine>, state: &State) {
         && !is_left
         && let Some(e) = &error
     {
-        report(py, slf, e);
+        report(py, slf, e, context.as_ref());
     }
+    drop(context);
     // SAFETY: this goroutine, in Python.
     unsafe { state.clear() };
     end_if_forked();
@@ -124,7 +126,7 @@ fn body(slf: &Bound<'_, Goroutine>, state: &State) {
         end_if_forked();
     }
     if let Some(e) = late {
-        report(py, slf, &e);
+        report(py, slf, &e, None);
         end_if_forked();
     }
     g.inner.with(py, |i| (i.handle, i.state) = (ptr::null_mut(), ptr::null()));
@@ -139,8 +141,9 @@ fn body(slf: &Bound<'_, Goroutine>, state: &State) {
     unsafe { gs_set_data(handle, ptr::null_mut()) };
 }
 
-/// Calls the goroutine's function in its context, with the hooks of `threading`.
-fn perform(py: Python<'_>, call: Call) -> PyResult<Py<PyAny>> {
+/// Calls the goroutine's function in its context, with the hooks of `threading`. If the function
+/// raises, `context` is that context.
+fn perform(py: Python<'_>, call: Call, context: &mut Option<Py<PyAny>>) -> PyResult<Py<PyAny>> {
     // SAFETY: a context that no other state is in: it was copied for this goroutine.
     if unsafe { py_ffi::PyContext_Enter(call.context.as_ptr()) } != 0 {
         return Err(PyErr::fetch(py));
@@ -153,6 +156,9 @@ fn perform(py: Python<'_>, call: Call) -> PyResult<Py<PyAny>> {
     // SAFETY: entered above.
     if unsafe { py_ffi::PyContext_Exit(call.context.as_ptr()) } != 0 {
         drop(PyErr::take(py));
+    }
+    if result.is_err() {
+        *context = Some(call.context);
     }
     result
 }

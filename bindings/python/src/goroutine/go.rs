@@ -1,7 +1,7 @@
 //! Python's functions that start goroutines, and those that tell which one runs.
 
 use super::list::object_of;
-use super::object::{Call, Goroutine, LEAST_STACK, STACK};
+use super::object::{Call, Goroutine, LEAST_STACK, usual_stack};
 use super::spawn::{call_of, spawn_call, spawn_own};
 use crate::interpreter::stack_for;
 use crate::sys::inspect;
@@ -25,7 +25,13 @@ pub fn go<'py>(
     kwargs: Option<Bound<'py, PyDict>>,
 ) -> PyResult<Py<Goroutine>> {
     let py = function.py();
-    ensure_and_spawn(py, call_of(function, args, kwargs)?, None, stack_for(py, STACK), false)
+    ensure_and_spawn(
+        py,
+        call_of(function, args, kwargs)?,
+        None,
+        stack_for(py, usual_stack()),
+        false,
+    )
 }
 
 /// Starts fn(*args, **kwargs) as a goroutine with a name, on a NUMA node, or with a stack of a given size in bytes.
@@ -62,7 +68,8 @@ pub fn spawn<'py>(
     {
         return Err(errors::value("there is no such node"));
     }
-    let stack = if stack_size == 0 { stack_for(py, STACK) } else { stack_size.max(LEAST_STACK) };
+    let stack =
+        if stack_size == 0 { stack_for(py, usual_stack()) } else { stack_size.max(LEAST_STACK) };
     ensure_and_spawn(py, call_of(function, args, kwargs)?, name, stack, false)
 }
 
@@ -75,7 +82,13 @@ pub fn _spawn_first<'py>(
     name: Py<PyAny>,
 ) -> PyResult<Py<Goroutine>> {
     let py = function.py();
-    ensure_and_spawn(py, call_of(function, args, None)?, Some(name), stack_for(py, STACK), true)
+    ensure_and_spawn(
+        py,
+        call_of(function, args, None)?,
+        Some(name),
+        stack_for(py, usual_stack()),
+        true,
+    )
 }
 
 /// Makes sure that there is a thread for goroutines, and starts one: see `spawn_call`.

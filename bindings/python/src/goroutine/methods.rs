@@ -55,7 +55,7 @@ impl Goroutine {
             if is_left && !i.watched { i.error.as_ref().map(|e| e.clone_ref(py)) } else { None }
         });
         if let Some(e) = left {
-            report(py, slf, &e);
+            report(py, slf, &e, None);
         }
         ended
     }

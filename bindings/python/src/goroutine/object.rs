@@ -10,11 +10,28 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use std::collections::VecDeque;
 use std::ptr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Bytes of stack that a goroutine reserves if the program asks for no other size. With its guard
-/// page it is the largest stack that the library keeps warm for the next goroutine (1 MiB). A stack
-/// takes memory as it is touched.
-pub(super) const STACK: usize = 960 << 10;
+/// Bytes of stack that a goroutine reserves as a rule. With its guard it is the largest stack that
+/// the library keeps warm for the next goroutine (1 MiB). A stack takes memory as it is touched.
+const STACK: usize = 960 << 10;
+
+/// Bytes of stack that a goroutine reserves if the program asks for no other size: `STACK`, or more
+/// for the sake of libraries that are loaded.
+static USUAL: AtomicUsize = AtomicUsize::new(STACK);
+
+/// Bytes of stack that a goroutine reserves if the program asks for no other size.
+#[inline(always)]
+pub(super) fn usual_stack() -> usize {
+    // Relaxed: a goroutine that begins meanwhile has either size.
+    USUAL.load(Ordering::Relaxed)
+}
+
+/// Has goroutines that are started from now on reserve at least so many bytes of stack.
+#[pyfunction]
+pub fn _want_stack(bytes: usize) {
+    USUAL.fetch_max(bytes, Ordering::Relaxed);
+}
 
 /// Bytes of stack that a goroutine has at least: enough to compile source code that is nested as
 /// deeply as Python allows.

@@ -52,12 +52,21 @@ pub(super) fn will_be_watched(slf: &Bound<'_, Goroutine>) -> bool {
     is_watched()
 }
 
-/// Reports an exception that no caller has asked for.
-pub(super) fn report(py: Python<'_>, g: &Bound<'_, Goroutine>, e: &Py<PyAny>) {
+/// Reports an exception that no caller has asked for. `context`: what the goroutine's function ran
+/// in; without one the report is made in the caller's.
+pub(super) fn report(
+    py: Python<'_>,
+    g: &Bound<'_, Goroutine>,
+    e: &Py<PyAny>,
+    context: Option<&Py<PyAny>>,
+) {
     if bubble::unhandled(py, g, e) {
         return;
     }
-    let told = py.import("gosched").and_then(|m| m.call_method1("excepthook", (g, e)));
+    let told = py.import("gosched").and_then(|m| match context {
+        Some(context) => context.bind(py).call_method1("run", (m.getattr("excepthook")?, g, e)),
+        None => m.call_method1("excepthook", (g, e)),
+    });
     if let Err(e) = told {
         e.write_unraisable(py, None);
     }

@@ -3,7 +3,7 @@
 use super::body::run;
 use super::frames;
 use super::list;
-use super::object::{Call, Goroutine, STACK, Status};
+use super::object::{Call, Goroutine, Status, usual_stack};
 use crate::bubble;
 use crate::errors;
 use crate::ffi::*;
@@ -131,7 +131,7 @@ pub fn spawn_main_of_bubble(
     let (function, args) = (function.clone_ref(py), PyTuple::empty(py).unbind());
     let call = Call { function, args, kwargs: None, context };
     let name = PyString::new(py, "main").into_any().unbind();
-    spawn_call(py, call, Some(name), stack_for(py, STACK), false)
+    spawn_call(py, call, Some(name), stack_for(py, usual_stack()), false)
 }
 
 /// Starts `function()` as a goroutine of the package's own, on the first thread that runs
@@ -140,5 +140,5 @@ pub fn spawn_own(function: &Bound<'_, PyAny>, name: &str) -> PyResult<Py<Gorouti
     let py = function.py();
     let name = PyString::new(py, name).into_any().unbind();
     let call = call_of(function, PyTuple::empty(py), None)?;
-    spawn_call(py, call, Some(name), stack_for(py, STACK), true)
+    spawn_call(py, call, Some(name), stack_for(py, usual_stack()), true)
 }
