@@ -19,7 +19,8 @@ PROGRAMS := $(EXAMPLES:%=target/examples/%)
 OBJCOPY  ?= objcopy
 # checked: with debug assertions.
 PROFILE  ?= release
-OUT      := target/$(PROFILE)
+# CARGO_BUILD_TARGET, if set, is another target of Rust's; then CC, LD, AR and OBJCOPY are for it (tools/musl).
+OUT      := target/$(if $(CARGO_BUILD_TARGET),$(CARGO_BUILD_TARGET)/)$(PROFILE)
 # Lua's modules in C, as Lua 5.4 looks for them under /usr/local.
 LUADIR   ?= $(LIBDIR)/lua/5.4
 # Where gdb looks for scripts if its data is under PREFIX; Debian's gdb: /usr/share/gdb/auto-load.
@@ -30,8 +31,14 @@ LUA_PC   := $(firstword $(foreach p,lua5.4 lua-5.4 lua54,$(shell pkg-config --ex
 # What libgosched.a needs besides; gosched.pc says so too.
 LIBS     := -lhwloc -lgcc_s -lpthread -lm -ldl
 STAMP    := target/setup
+# Whether the C compiler is one for glibc, not for musl.
+IS_GLIBC := $(shell $(CC) -E -dM -include features.h -x c /dev/null 2>/dev/null | grep -w __GLIBC__)
+ifeq ($(IS_GLIBC),)
+# The libraries need musl's libc.so; rustc would put musl into them.
+export RUSTFLAGS := $(RUSTFLAGS) -C target-feature=-crt-static
+endif
 
-.PHONY: all build library trace-tool preload examples run test test-all test-checked test-tsan test-python wheels test-python-ft test-python-stdlib test-python-all run-python bench-python test-cpp test-servers bench-servers bench-clients test-preload bench-preload test-mpi test-observe test-embed test-trace lua test-lua run-lua bench-lua models miri audit lab bench counts soak lint docs pictures header check-header install install-lua uninstall setup clean help
+.PHONY: all build library trace-tool preload examples run test test-all test-checked test-tsan test-python wheels test-wheels test-musl test-python-ft test-python-stdlib test-python-all run-python bench-python test-cpp test-servers bench-servers bench-clients test-preload bench-preload test-mpi test-observe test-embed test-trace lua test-lua run-lua bench-lua models miri audit lab bench counts soak lint docs pictures header check-header install install-lua uninstall setup clean help
 .DELETE_ON_ERROR:
 
 all: build
@@ -55,7 +62,7 @@ $(OUT)/gosched.o: $(OUT)/libgosched_c.a $(OUT)/gosched.names lib/gosched.ld
 	@rm -f $@.all
 
 # glibc 2.28 is enough: the library isn't linked with what later versions have added (lib/README.md).
-GLIBC := $(if $(findstring -gnu,$(shell $(CC) -dumpmachine)),$(addprefix $(OUT)/glibc/,later.o libpthread.so.0 libdl.so.2))
+GLIBC := $(if $(IS_GLIBC),$(addprefix $(OUT)/glibc/,later.o libpthread.so.0 libdl.so.2))
 
 $(OUT)/glibc/later.o: lib/glibc/later.c
 	@mkdir -p $(@D)
@@ -144,10 +151,16 @@ test-checked: $(STAMP)/test ## run the programs of tests/programs with a library
 test-python: $(STAMP)/python ## test bindings/python with each Python found (ARGS: see tools/pythons --help)
 	@tools/pythons test $(ARGS)
 
-wheels: $(STAMP)/python ## build a wheel for each Python found, for glibc 2.28 and later, into target/python/wheels
+wheels: $(STAMP)/python ## build a wheel for each Python found, for glibc 2.28 and later, into target/python/wheels (tools/pythons sdist: an archive)
 	@tools/pythons wheel $(ARGS)
 
-test-python-all: $(STAMP)/python ## test bindings/python at length, and run CPython's own tests, with 3.10 to 3.15 (tools/sid has the newest)
+test-wheels: $(STAMP)/python ## install the wheels and the archive of the sources in chroots of Debian 11, 12 and sid (ARGS: see tools/wheel-chroots --help)
+	@tools/wheel-chroots $(ARGS)
+
+test-musl: $(STAMP)/test ## build the library for musl and run tests/programs with it (ARGS: which, such as chan/)
+	@MAKE="$(MAKE)" tools/musl $(ARGS)
+
+test-python-all: $(STAMP)/python ## test bindings/python at length, and run CPython's own tests, with 3.10 to 3.15 (tools/chroot has the newest)
 	@tools/pythons all $(ARGS)
 
 test-python-ft: $(STAMP)/python ## test bindings/python with a free-threaded Python 3.13t, built if need be (ARGS: pytest's)

@@ -69,7 +69,7 @@ struct sockaddr;
 #if (defined(__cplusplus) && __cplusplus >= 201703L) \
     || (defined(__STDC_VERSION__) && __STDC_VERSION__ >= 202311L)
 #define GS_MUST_CHECK [[nodiscard]]
-#elif defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 10
+#elif defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 11
 /* GCC's warn_unused_result would warn of a cast to void too. */
 #define GS_MUST_CHECK __extension__ [[__nodiscard__]]
 #elif defined(__GNUC__)

@@ -813,14 +813,13 @@ fn only_gs_symbols_are_exported_and_each_has_a_version() {
     }
 }
 
-/// The newest versions of glibc and of GCC's library whose symbols the library may need: those of
-/// manylinux_2_28.
-const NEWEST_NEEDED: &[(&str, &[u32])] = &[("GLIBC", &[2, 28]), ("GCC", &[8])];
+/// The newest version of GCC's library whose symbols may be needed: that of manylinux_2_28.
+const NEWEST_OF_GCC: &[u32] = &[8];
 
-fn the_library_runs_with_glibc_2_28() {
-    let bytes = shared_library();
-    let file = object::read::elf::ElfFile64::<object::Endianness>::parse(&*bytes).unwrap();
-    let versions = file.elf_section_table().versions(file.endian(), &*bytes).unwrap().unwrap();
+/// Checks that a library needs nothing newer than this version of glibc.
+fn needs_no_newer(bytes: &[u8], newest_of_glibc: &[u32]) {
+    let file = object::read::elf::ElfFile64::<object::Endianness>::parse(bytes).unwrap();
+    let versions = file.elf_section_table().versions(file.endian(), bytes).unwrap().unwrap();
     let mut of_glibc = 0;
     for symbol in file.dynamic_symbols().filter(|s| s.is_undefined()) {
         let version =
@@ -829,14 +828,43 @@ fn the_library_runs_with_glibc_2_28() {
         let (name, version) =
             (symbol.name().unwrap(), std::str::from_utf8(version.name()).unwrap());
         let Some((of, number)) = version.split_once('_') else { continue };
-        let Some((_, newest)) = NEWEST_NEEDED.iter().find(|(library, _)| *library == of) else {
-            continue;
+        let newest = match of {
+            "GLIBC" => newest_of_glibc,
+            "GCC" => NEWEST_OF_GCC,
+            _ => continue,
         };
         let number: Vec<u32> = number.split('.').map(|part| part.parse().unwrap()).collect();
-        assert!(number.as_slice() <= *newest, "{name} is of {version} (lib/glibc)");
+        assert!(number.as_slice() <= newest, "{name} is of {version} (lib/glibc)");
         of_glibc += u32::from(of == "GLIBC");
     }
-    assert!(of_glibc > 50 || !cfg!(target_env = "gnu"), "only {of_glibc} symbols are of glibc");
+    assert!(of_glibc > 50, "only {of_glibc} symbols are of glibc");
+}
+
+fn the_library_runs_with_glibc_2_28() {
+    let bytes = shared_library();
+    let is_musl = || {
+        let file = object::read::elf::ElfFile64::<object::Endianness>::parse(&*bytes).unwrap();
+        let sections = file.elf_section_table();
+        let (entries, strings) = sections.dynamic(file.endian(), &*bytes).unwrap().unwrap();
+        let strings = sections.strings(file.endian(), &*bytes, strings).unwrap();
+        let mut needed =
+            entries.iter().filter(|e| e.d_tag.get(file.endian()) == object::elf::DT_NEEDED);
+        needed.all(|e| strings.get(e.d_val.get(file.endian()) as u32) != Ok(b"libc.so.6"))
+    };
+    if is_musl() {
+        return say("skip the_library_runs_with_glibc_2_28: the library under test is for musl");
+    }
+    needs_no_newer(&bytes, &[2, 28]);
+}
+
+/// As `bindings/preload/README.md` says. The wheels' libraries are looked at in `bindings/python/tests/wheel.py`.
+fn the_preload_library_runs_with_glibc_2_34() {
+    let file = manifest_dir().join("target/release/libgosched-preload.so");
+    if env::var_os("GOSCHED_LIBRARY").is_some() {
+        return say("skip the_preload_library_runs_with_glibc_2_34: another library is under test");
+    }
+    make(&["preload"]);
+    needs_no_newer(&fs::read(file).unwrap(), &[2, 34]);
 }
 
 fn every_function_of_the_header_is_exported() {
@@ -1119,6 +1147,7 @@ const CHECKS: &[(&str, fn())] = checks! {
     no_struct_of_the_header_has_padding
     only_gs_symbols_are_exported_and_each_has_a_version
     the_library_runs_with_glibc_2_28
+    the_preload_library_runs_with_glibc_2_34
     every_function_of_the_header_is_exported
     each_function_that_never_switches_is_tried
     the_library_has_its_soname_and_stays_when_closed

@@ -861,8 +861,9 @@ pub unsafe extern "C" fn call_handler(
 
 // Thread-local storage.
 
-// The thread-local word, in the initial-exec model: taking its address needs no call. Only the two
-// functions below know the word, so no compiler keeps its address or value across a switch.
+// The thread-local word, in the initial-exec model: taking its address needs no call. (With musl
+// see `musl::place`.) Only the two functions below know the word, so no compiler keeps its address
+// or value across a switch.
 global_asm!(
     ".pushsection .tbss.gosched_m,\"awT\",@nobits",
     ".p2align 3",
@@ -879,7 +880,23 @@ global_asm!(
 #[inline(always)]
 pub fn tls_get() -> usize {
     let v: usize;
+    #[cfg(target_env = "musl")]
+    let (module, offset) = musl::place();
     // SAFETY: reads this thread's word. Not `pure`: the word must be read each time.
+    #[cfg(target_env = "musl")]
+    unsafe {
+        asm!(
+            "mov {0}, qword ptr fs:[8]",
+            "mov {0}, qword ptr [{0} + 8*{1}]",
+            "mov {0}, qword ptr [{0} + {2}]",
+            out(reg) v,
+            in(reg) module,
+            in(reg) offset,
+            options(nostack, preserves_flags, readonly),
+        );
+    }
+    // SAFETY: as above.
+    #[cfg(not(target_env = "musl"))]
     unsafe {
         asm!(
             // The word's offset from the thread pointer, which the loader has put into the global
@@ -899,7 +916,24 @@ pub fn tls_get() -> usize {
 /// The word is 0 or the address of the M whose thread this is: callers of [`tls_get`] rely on it.
 #[inline(always)]
 pub unsafe fn tls_set(v: usize) {
+    #[cfg(target_env = "musl")]
+    let (module, offset) = musl::place();
     // SAFETY: writes this thread's word.
+    #[cfg(target_env = "musl")]
+    unsafe {
+        asm!(
+            "mov {0}, qword ptr fs:[8]",
+            "mov {0}, qword ptr [{0} + 8*{1}]",
+            "mov qword ptr [{0} + {2}], {3}",
+            out(reg) _,
+            in(reg) module,
+            in(reg) offset,
+            in(reg) v,
+            options(nostack, preserves_flags),
+        );
+    }
+    // SAFETY: as above.
+    #[cfg(not(target_env = "musl"))]
     unsafe {
         asm!(
             // As in `tls_get`.
@@ -912,18 +946,70 @@ pub unsafe fn tls_set(v: usize) {
     }
 }
 
+/// Where the word is with musl, which loads no library at run time whose variables are in the
+/// initial-exec model. The thread's vector of blocks leads to the word without a call.
+#[cfg(target_env = "musl")]
+mod musl {
+    use core::arch::asm;
+    use core::sync::atomic::{AtomicUsize, Ordering};
+
+    /// The number of the library's object in the vectors; 0: not looked up yet.
+    static MODULE: AtomicUsize = AtomicUsize::new(0);
+    /// Bytes from the beginning of a block of that object to the word.
+    static OFFSET: AtomicUsize = AtomicUsize::new(0);
+
+    #[inline(always)]
+    pub fn place() -> (usize, usize) {
+        // Acquire: pairs with the Release in `look_up`; with the number comes the offset.
+        match MODULE.load(Ordering::Acquire) {
+            0 => look_up(),
+            module => (module, OFFSET.load(Ordering::Relaxed)),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn look_up() -> (usize, usize) {
+        let (word, vector): (usize, *const usize);
+        // SAFETY: the loader's function keeps all registers but rax. The first word of the thread's
+        // control block is the block's address, the second one the vector's.
+        unsafe {
+            asm!(
+                "lea rax, [rip + gosched_m@TLSDESC]",
+                "call qword ptr [rax + gosched_m@TLSCALL]",
+                "add rax, qword ptr fs:[0]",
+                "mov {0}, qword ptr fs:[8]",
+                out(reg) vector,
+                out("rax") word,
+            );
+        }
+        // SAFETY: the vector begins with the number of its blocks, whose addresses follow.
+        let block = |module: usize| unsafe { vector.add(module).read() };
+        let below = (1..=block(0)).filter(|&module| block(module) <= word);
+        // The object's own block is the nearest one.
+        let module = below.max_by_key(|&module| block(module)).unwrap_or(1);
+        let offset = word - block(module);
+        OFFSET.store(offset, Ordering::Relaxed);
+        // Release: pairs with the Acquire in `place`.
+        MODULE.store(module, Ordering::Release);
+        (module, offset)
+    }
+}
+
 /// Generation of this thread's vector of thread-local blocks (*ELF Handling For Thread-Local
 /// Storage*, 3.1).
 ///
-/// Changes when the thread first uses a thread-local variable of a library that was loaded since.
+/// Changes when the thread first uses a thread-local variable of a library that was loaded since;
+/// with musl, when any thread has loaded a library with such variables.
 #[inline(always)]
 pub fn tls_generation() -> usize {
     let generation: usize;
-    // SAFETY: only the thread itself changes either word. Not `pure`: it is read each time.
+    // SAFETY: only the thread itself changes either word, or musl, which keeps the old vector.
+    // Not `pure`: it is read each time.
     unsafe {
         asm!(
             // The second word of the thread's control block is the vector's address, the vector's
-            // first word the generation.
+            // first word the generation; with musl, which never removes one, the number of entries.
             "mov {0}, qword ptr fs:[8]",
             "mov {0}, qword ptr [{0}]",
             out(reg) generation,
@@ -937,11 +1023,13 @@ pub fn tls_generation() -> usize {
 #[repr(C)]
 pub struct TlsSlot {
     block: AtomicUsize,
+    #[cfg(not(target_env = "musl"))]
     _allocated: usize,
 }
 
 impl TlsSlot {
     /// Value of `block` while the thread has not used the thread-local variables of that ELF object.
+    /// musl gives each thread a block for every object at once.
     pub const NO_BLOCK: usize = usize::MAX;
 
     /// Address of the object's block on this thread, [`TlsSlot::NO_BLOCK`], or 0 (unset).
@@ -975,8 +1063,9 @@ pub fn tls_slot(module: usize) -> *const TlsSlot {
             out(reg) vector,
             options(nostack, preserves_flags, readonly),
         );
-        // The entry before the first says how many there are.
-        let count = (*vector.sub(1)).block.load(Ordering::Relaxed);
+        // glibc has the number of entries before the first.
+        let counter = if cfg!(target_env = "musl") { vector } else { vector.sub(1) };
+        let count = (*counter).block.load(Ordering::Relaxed);
         if module == 0 || module > count {
             return core::ptr::null();
         }

@@ -307,9 +307,12 @@ pub unsafe fn write_at(fd: i32, buffers: &[Buffer], offset: Option<i64>) -> isiz
 /// # Safety
 /// The buffers are writable.
 pub unsafe fn read_now(fd: i32, buffers: &[Buffer], offset: Option<i64>) -> isize {
-    let (at, n) = (buffers.as_ptr(), buffers.len() as i32);
-    // SAFETY: the buffers are writable.
-    answer(unsafe { libc::preadv2(fd, at, n, offset.unwrap_or(-1), libc::RWF_NOWAIT) })
+    let args = (libc::c_long::from(fd), buffers.as_ptr(), buffers.len());
+    let (at, flags) = (offset.unwrap_or(-1), libc::c_long::from(libc::RWF_NOWAIT));
+    // SAFETY: the buffers are writable. An offset is two words, of which 64-bit CPUs use the first.
+    // musl has a function of this name only since 1.2.5.
+    let r = unsafe { libc::syscall(libc::SYS_preadv2, args.0, args.1, args.2, at, 0i64, flags) };
+    answer(r as isize)
 }
 
 /// A flag of [`write_now`]: the call raises no SIGPIPE. Linux has it since 6.18.
@@ -321,9 +324,12 @@ pub const RWF_NOSIGNAL: i32 = 0x100;
 /// # Safety
 /// The buffers are readable.
 pub unsafe fn write_now(fd: i32, buffers: &[Buffer], flags: i32) -> isize {
-    let (at, n) = (buffers.as_ptr(), buffers.len() as i32);
-    // SAFETY: the buffers are readable.
-    answer(unsafe { libc::pwritev2(fd, at, n, -1, libc::RWF_NOWAIT | flags) })
+    let args = (libc::c_long::from(fd), buffers.as_ptr(), buffers.len());
+    let flags = libc::c_long::from(libc::RWF_NOWAIT | flags);
+    // SAFETY: the buffers are readable; the rest is as in `read_now`.
+    let r =
+        unsafe { libc::syscall(libc::SYS_pwritev2, args.0, args.1, args.2, -1i64, 0i64, flags) };
+    answer(r as isize)
 }
 
 /// Whether this answer of [`read_now`] or [`write_now`] means that the call is not available: not

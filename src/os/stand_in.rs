@@ -92,12 +92,13 @@ fn failed(ask: impl FnOnce(&StandIn) -> Option<isize>) -> isize {
 ///
 /// # Safety
 /// A message with valid buffers.
+#[allow(clippy::unnecessary_cast, reason = "the C libraries differ in the type of msg_iovlen")]
 pub unsafe fn buffers_of<'a>(message: *const Message) -> &'a [Buffer] {
     // SAFETY: as the caller says.
     unsafe {
         match (*message).msg_iovlen {
             0 => &[],
-            n => core::slice::from_raw_parts((*message).msg_iov, n),
+            n => core::slice::from_raw_parts((*message).msg_iov, n as usize),
         }
     }
 }

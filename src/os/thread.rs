@@ -44,6 +44,9 @@ struct OwnThread {
     first_frame: usize,
 }
 
+// SAFETY: what names a thread is valid on every thread. musl's names are addresses, which are not Send.
+unsafe impl Send for OwnThread {}
+
 static OWN: Locked<Own> = Locked::new(Own { starting: 0, list: Vec::new() });
 
 impl Own {
@@ -114,6 +117,22 @@ pub fn forget_own() {
     });
 }
 
+/// Bytes of a thread's stack with musl, whose own default is 128 KiB. `gs_blocking` promises them.
+const STACK: usize = 8 << 20;
+
+/// The attributes of this library's threads; null: the C library's default ones.
+fn attributes(room: &mut MaybeUninit<libc::pthread_attr_t>) -> *const libc::pthread_attr_t {
+    if cfg!(not(target_env = "musl")) {
+        return ptr::null();
+    }
+    let at = room.as_mut_ptr();
+    // SAFETY: the first call fills `room` in. musl allocates nothing for it.
+    let is_set = unsafe {
+        libc::pthread_attr_init(at) == 0 && libc::pthread_attr_setstacksize(at, STACK) == 0
+    };
+    if is_set { at } else { ptr::null() }
+}
+
 /// The function of a new thread, and its argument.
 struct Start {
     f: extern "C" fn(*mut c_void) -> *mut c_void,
@@ -130,6 +149,9 @@ fn hidden(start: *mut Start) -> *mut Start {
 /// A thread that this library has started and will join.
 pub struct Thread(libc::pthread_t);
 
+// SAFETY: as for `OwnThread`.
+unsafe impl Send for Thread {}
+
 impl Thread {
     /// The first function of a thread.
     extern "C" fn begin(start: *mut c_void) -> *mut c_void {
@@ -144,7 +166,7 @@ impl Thread {
         result
     }
 
-    /// Starts a thread, which the caller must join or forget, with the system's default stack. All
+    /// Starts a thread, which the caller must join or forget, with the stack of [`attributes`]. All
     /// signals are blocked on it but those that faults raise. The first call of `f` must be
     /// [`set_up_current`]. Fails with a negative errno value.
     pub fn start(
@@ -160,12 +182,13 @@ impl Thread {
             return Err(-libc::ENOMEM);
         };
         let start = Box::into_raw(start);
-        let mut id = MaybeUninit::uninit();
+        let (mut id, mut room) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+        let attr = attributes(&mut room);
         let blocked = block_signals();
-        // SAFETY: `id` is writable, the attributes are the default ones.
+        // SAFETY: `id` is writable, `attr` is null or points to attributes.
         let r = unsafe {
             let arg = hidden(start).cast();
-            libc::pthread_create(id.as_mut_ptr(), ptr::null(), Thread::begin, arg)
+            libc::pthread_create(id.as_mut_ptr(), attr, Thread::begin, arg)
         };
         blocked.restore();
         if r != 0 {

@@ -361,7 +361,7 @@ static bool registers_have(const gs_g_info *info, uint64_t value)
 {
 #ifdef __x86_64__
     const ucontext_t *uc = info->regs;
-    for (int i = 0; uc && i < NGREG; i++)
+    for (int i = 0; uc && i < (int)NGREG; i++)
         if ((uint64_t)uc->uc_mcontext.gregs[i] == value)
             return true;
 #endif

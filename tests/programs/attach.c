@@ -177,12 +177,14 @@ TEST(its_thread_is_the_runner_of_a_group)
 static struct attached {
     pthread_t thread;
     gs_sem *end;
+    pthread_t self; /* as the thread itself says: it may run before its creator has the name */
     int is_there;
 } members[3];
 
 static void *attach_until(void *arg)
 {
     struct attached *member = arg;
+    SET(member->self, pthread_self());
     CHECK_EQ(gs_attach(GS_SPAWN_NOSIGNAL), 0);
     SET(member->is_there, 1);
     CHECK_EQ(gs_sem_acquire(member->end, 1, GS_FOREVER), 0);
@@ -197,7 +199,7 @@ static void stay_on_member(void *both)
 {
     pthread_t here = pthread_self();
     size_t i;
-    for (i = 0; i < LENGTH(members) && !pthread_equal(members[i].thread, here); i++)
+    for (i = 0; i < LENGTH(members) && !pthread_equal(GET(members[i].self), here); i++)
         ;
     CHECK(i < LENGTH(members));
     ADD(begun_on[i], 1);

@@ -1482,7 +1482,9 @@ TEST(a_random_seed_is_told_when_the_program_fails)
     CHECK(strstr(out.text, "seed=") == NULL);
     run_child("four_in_a_run_that_fails", &out);
     CHECK_EQ(WEXITSTATUS(out.status), 3);
+#ifdef __GLIBC__ /* others have no on_exit(3), which tells the status */
     CHECK_HAS(out.text, "GOSCHED_DEBUG=seed=");
+#endif
     run_child("four_in_a_run_that_aborts", &out);
     CHECK(WIFSIGNALED(out.status));
     CHECK_HAS(out.text, "GOSCHED_DEBUG=seed=");

@@ -166,6 +166,13 @@ OWN static void start_all(gs_g **all)
     NO_TAIL_CALL;
 }
 
+/* musl has no unwind tables, so a walk that begins in its read(2) ends there. */
+#ifdef __GLIBC__
+static const bool can_walk_from_read = true;
+#else
+static const bool can_walk_from_read = false;
+#endif
+
 static void check_ways(const char *text)
 {
     size_t i;
@@ -176,6 +183,8 @@ static void check_ways(const char *text)
         if (!part_of(text, ways[i].name, part, sizeof part))
             failed(__FILE__, __LINE__, ways[i].name, text);
         CHECK_HAS(part, ways[i].state);
+        if (ways[i].fn == read_unannounced && !can_walk_from_read)
+            continue;
         while (lines < LENGTH(ways[i].lines) && ways[i].lines[lines])
             lines++;
         check_order(part, ways[i].lines, lines);
@@ -458,9 +467,10 @@ static int read_by(int (*dump)(int fd), const char *format)
 
 static void look_at_json(void)
 {
+    setenv("WALKS_FROM_READ", can_walk_from_read ? "1" : "", 1);
     CHECK_EQ(read_by(gs_dump_json,
         "python3 - %s <<'END'\n"
-        "import json, sys\n"
+        "import json, os, sys\n"
         "all = json.load(open(sys.argv[1]))['goroutines']\n"
         "named = {g['name']: g for g in all}\n"
         "def functions(name): return [f['function'] for f in named[name]['frames']]\n"
@@ -471,7 +481,8 @@ static void look_at_json(void)
         "assert g['creator']['function'] == 'start_all' and g['creator']['id'] >= 1, g\n"
         "assert int(g['frames'][1]['pc'], 16) > 0 and g['frames'][1]['offset'] > 0, g\n"
         "assert g['frames'][1]['module'].startswith('/'), g\n"
-        "assert 'read_unannounced' in functions('in_read') and 'compute' in functions('computes')\n"
+        "assert 'compute' in functions('computes')\n"
+        "assert not os.environ['WALKS_FROM_READ'] or 'read_unannounced' in functions('in_read')\n"
         "END\n"), 0);
 }
 

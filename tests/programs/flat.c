@@ -436,8 +436,10 @@ GO_TEST(nothing_is_left_of_a_mixture)
 int main(int argc, char **argv)
 {
     char mixture[] = "nothing_is_left_of_a_mixture";
-    /* An arena has 64 MiB of address space, and threads get up to eight for each processor. */
+#ifdef M_ARENA_MAX
+    /* glibc's arena has 64 MiB of address space, and threads get up to eight for each processor. */
     CHECK(mallopt(M_ARENA_MAX, 1));
+#endif
     if (asked_for_parts(argc, argv, LENGTH(kinds)))
         return 0;
     if (argc > 1 && isdigit((unsigned char)argv[1][0])) {

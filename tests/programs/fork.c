@@ -604,6 +604,9 @@ TEST(fork_in_a_signal_handler_in_the_middle_of_a_call)
     struct sigaction fork_there, before;
     pthread_t me = pthread_self();
     int i, n = 0;
+#ifndef __GLIBC__
+    SKIP("musl's fork waits for locks that the interrupted function may hold");
+#endif
     memset(&fork_there, 0, sizeof fork_there);
     fork_there.sa_handler = fork_in_handler;
     join(go_ref(count, &n));
@@ -759,5 +762,9 @@ TEST(the_child_of_a_process_without_a_runtime_needs_no_lock_of_the_loader)
 
 TEST(fork_beside_the_first_call)
 {
+#ifndef __GLIBC__
+    /* The list of threads, and the texts of dlerror(3): a thread that ends locks both in the other order. */
+    SKIP("fork of musl before 1.2.4 may wait for ever for a thread that ends");
+#endif
     check_child_succeeds("forks_beside_the_first_call");
 }

@@ -631,7 +631,8 @@ GO_TEST(the_end_by_a_shutdown_has_no_sender_and_no_files)
         char text[16], space[CMSG_SPACE(sizeof(int))];
         struct iovec iov = {text, sizeof text};
         struct sockaddr_storage from;
-        struct msghdr m = {&from, sizeof from, &iov, 1, space, sizeof space, MSG_TRUNC};
+        struct msghdr m = {.msg_name = &from, .msg_namelen = sizeof from, .msg_iov = &iov, .msg_iovlen = 1,
+                           .msg_control = space, .msg_controllen = sizeof space, .msg_flags = MSG_TRUNC};
         socklen_t len = sizeof from;
         gs_g *g = NULL;
         CHECK_EQ(socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, shut), 0);

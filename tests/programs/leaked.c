@@ -234,10 +234,10 @@ NOINLINE static void plant(void)
 }
 
 /* Sanitizers and valgrind have lists of blocks, which refer to them, and a malloc whose blocks the
- * library doesn't know. There only false reports count. */
+ * library doesn't know, as musl has. There only false reports count. */
 static bool finds_all(void)
 {
-#ifdef __SANITIZE_ADDRESS__
+#if defined(__SANITIZE_ADDRESS__) || !defined(__GLIBC__)
     return false;
 #else
     const char *preloaded = getenv("LD_PRELOAD");

@@ -281,6 +281,10 @@ TEST(a_fork_leaves_no_lock_behind)
 {
     pthread_t t;
     int i;
+#ifndef __GLIBC__
+    /* The thread may be about to register its destructors with musl for the first time. */
+    SKIP("fork of musl leaves the lock of pthread_key_create(3) as it is, in the child for ever");
+#endif
     SET(stop, 0);
     CHECK_EQ(gs_key_create(&key, NULL), 0);
     t = start_thread(set_values, &key);

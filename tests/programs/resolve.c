@@ -36,9 +36,16 @@ static struct addrinfo *make_two(void)
     return two->info;
 }
 
+/* glibc declares a union of the pointers to all kinds of addresses. */
+#ifdef __GLIBC__
+#define TO(field) to.field
 int connect(int fd, __CONST_SOCKADDR_ARG to, socklen_t len)
+#else
+#define TO(field) ((const void *)to)
+int connect(int fd, const struct sockaddr *to, socklen_t len)
+#endif
 {
-    const struct sockaddr_in *in = to.__sockaddr_in__;
+    const struct sockaddr_in *in = TO(__sockaddr_in__);
     if (in->sin_family == AF_INET && in->sin_addr.s_addr == htonl(silent)) {
         errno = connect_error;
         return -1;

@@ -14,6 +14,8 @@ import tempfile
 import zipfile
 
 NEEDED = {"libgosched.so.1", "libc.so.6", "libgcc_s.so.1", "libm.so.6", "libpthread.so.0", "libdl.so.2"}
+#: The newest version of glibc whose symbols a wheel may need, that of manylinux_2_28.
+NEWEST = (2, 28)
 FILES = ["gosched/lib/libgosched.so.1", "gosched/lib/libgosched.so", "gosched/include/gosched.h", "gosched/py.typed"]
 PROGRAM = """
 import os, subprocess, sys
@@ -44,6 +46,9 @@ def main(wheel):
             needed = set(re.findall(r"\(NEEDED\).*\[(.*)\]", tool("readelf", "-d", path)))
             more = {name for name in needed - NEEDED if not name.startswith("ld-linux")}
             assert not more, "{} needs {}".format(path, more)
+            symbols = re.findall(r"(\S+)@GLIBC_(\d+)\.(\d+)", tool("nm", "-D", "--undefined-only", path))
+            newer = ["{}@GLIBC_{}.{}".format(*symbol) for symbol in symbols if tuple(map(int, symbol[1:])) > NEWEST]
+            assert symbols and not newer, "{} needs {} (lib/glibc)".format(path, newer or "no symbol of glibc")
         assert "[$ORIGIN/lib]" in tool("readelf", "-d", module)
         names = {line.split()[-1].split("@")[0] for line in tool("nm", "-D", "--defined-only", library).splitlines()}
         assert not {name for name in names if not name.startswith(("gs_", "GOSCHED_"))}, names

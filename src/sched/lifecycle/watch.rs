@@ -144,7 +144,7 @@ macro_rules! replaced {
 replaced! {
     clock_gettime(id: libc::clockid_t, to: *mut libc::timespec) -> c_int: "reads the system's clock";
     gettimeofday(to: *mut libc::timeval, zone: *mut c_void) -> c_int: "reads the system's clock";
-    time(to: *mut libc::time_t) -> libc::time_t: "reads the system's clock";
+    time(to: *mut libc::c_long) -> libc::c_long: "reads the system's clock";
     timespec_get(to: *mut libc::timespec, base: c_int) -> c_int: "reads the system's clock";
     getrandom(to: *mut c_void, len: usize, flags: c_uint) -> isize: "gets random bytes of the kernel";
     getentropy(to: *mut c_void, len: usize) -> c_int: "gets random bytes of the kernel";
