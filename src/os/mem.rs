@@ -2,15 +2,14 @@
 
 use super::PAGE;
 use core::ptr;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 /// `MADV_GUARD_INSTALL` (Linux 6.13), which libc doesn't have: accesses to the range fault from now
 /// on, without a mapping of its own.
 const MADV_GUARD_INSTALL: i32 = 102;
 
 /// Reserves `len` bytes of zeroed memory, aligned to `align` (a power of two); returns the address.
-/// Pages of [`PAGE`] bytes take real memory when they are touched. `None`: there is no address
-/// space.
+/// Pages take real memory when they are touched. `None`: there is no address space.
 #[must_use]
 pub fn reserve(len: usize, align: usize) -> Option<usize> {
     let _errno = super::KeepErrno::new();
@@ -109,14 +108,15 @@ pub fn move_to_node(at: usize, len: usize, node: usize) -> usize {
     /// How many pages one system call moves.
     const BATCH: usize = 64;
     let _errno = super::KeepErrno::new();
-    let (first, end) = (at & !(PAGE - 1), (at + len).next_multiple_of(PAGE));
+    let page = super::page_size();
+    let (first, end) = (at & !(page - 1), (at + len).next_multiple_of(page));
     let nodes = [node as i32; BATCH];
     let mut moved = 0;
-    for batch in (first..end).step_by(BATCH * PAGE) {
+    for batch in (first..end).step_by(BATCH * page) {
         let mut pages = [0usize; BATCH];
         let mut status = [-1i32; BATCH];
-        let n = ((end - batch) / PAGE).min(BATCH);
-        pages[..n].iter_mut().enumerate().for_each(|(i, p)| *p = batch + i * PAGE);
+        let n = ((end - batch) / page).min(BATCH);
+        pages[..n].iter_mut().enumerate().for_each(|(i, p)| *p = batch + i * page);
         // SAFETY: three arrays of `n` entries; moving pages changes no content. The status tells of
         // a page that was never touched, or can't be moved.
         unsafe {
@@ -192,7 +192,23 @@ pub unsafe fn install_guards(at: usize, len: usize, stride: usize, count: usize)
     static BATCHES: Batches = Batches::new(MADV_GUARD_INSTALL);
     let ranges = (0..count).map(|i| (at + i * stride, len));
     // SAFETY: nothing uses the ranges, says the caller.
-    unsafe { BATCHES.advise(ranges, |at, len| install_guard(at, len)) }
+    let installed = unsafe { BATCHES.advise(ranges, |at, len| install_guard(at, len)) };
+    installed && (count == 0 || guards_work(at))
+}
+
+/// Whether an access to a guard faults, as the first guard shows: qemu-user accepts all advice and
+/// ignores what it doesn't know.
+fn guards_work(guard: usize) -> bool {
+    const UNKNOWN: u8 = 0;
+    const YES: u8 = 1;
+    const NO: u8 = 2;
+    static WORK: AtomicU8 = AtomicU8::new(UNKNOWN);
+    if WORK.load(Ordering::Relaxed) == UNKNOWN {
+        // The kernel reads the word, which is 0 if it can be read.
+        let works = !super::futex::can_read(guard);
+        WORK.store(if works { YES } else { NO }, Ordering::Relaxed);
+    }
+    WORK.load(Ordering::Relaxed) == YES
 }
 
 /// [`discard`] for several ranges, address and length, with one system call for many
