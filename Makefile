@@ -19,7 +19,8 @@ PROGRAMS := $(EXAMPLES:%=target/examples/%)
 OBJCOPY  ?= objcopy
 # checked: with debug assertions.
 PROFILE  ?= release
-OUT      := target/$(PROFILE)
+# CARGO_BUILD_TARGET, if set, is the Rust target of another CPU; then CC, LD, AR and OBJCOPY are for it (tools/aarch64).
+OUT      := target/$(if $(CARGO_BUILD_TARGET),$(CARGO_BUILD_TARGET)/)$(PROFILE)
 # Lua's modules in C, as Lua 5.4 looks for them under /usr/local.
 LUADIR   ?= $(LIBDIR)/lua/5.4
 # Where gdb looks for scripts if its data is under PREFIX; Debian's gdb: /usr/share/gdb/auto-load.

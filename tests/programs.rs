@@ -3,7 +3,8 @@
 //!
 //! A program with a setting is a test, such as `chan/p8-4nodes-widened`; its own tests are listed in
 //! its source. Without a name each program runs with few settings, or with all of its settings if the
-//! environment has `SETTINGS=all`. `cargo test --release --test programs -- chan/` runs the program `chan`
+//! environment has `SETTINGS=all`. `TESTS` in the environment lists parts of names, of which a test has at least one.
+//! `cargo test --release --test programs -- chan/` runs the program `chan`
 //! with all of its settings. To see a failure again, run the command that the message names.
 
 use libtest_mimic::{Arguments, Trial};
@@ -347,10 +348,10 @@ fn chaos(setting: Setting) {
     cmd.env_remove("GOMAXPROCS").env("CHAOS_WITHOUT", CHAOS_WITHOUT);
     let log = dir.join(format!("{}.log", setting.name()));
     // Its own watchdog says more, but doesn't watch the begin and the end of a runtime.
-    let status = run_with_limit(&mut cmd, &log, CHAOS_LIMIT);
+    let status = run_with_limit(&mut cmd, &log, limit(CHAOS_LIMIT));
     if !status.is_some_and(|s| s.success()) {
         let text = fs::read(&log).unwrap();
-        panic!("{}\n{}", describe(status, CHAOS_LIMIT), String::from_utf8_lossy(&text));
+        panic!("{}\n{}", describe(status, limit(CHAOS_LIMIT)), String::from_utf8_lossy(&text));
     }
 }
 
@@ -381,10 +382,14 @@ fn some_seed() -> String {
 
 /// Runs the command, and says what it printed if it fails.
 fn must_run(cmd: &mut Command, log: &Path) {
-    let status = run_with_limit(cmd, log, CHAOS_LIMIT);
+    let status = run_with_limit(cmd, log, limit(CHAOS_LIMIT));
     if !status.is_some_and(|s| s.success()) {
         let text = fs::read(log).unwrap();
-        panic!("{cmd:?}\n{}\n{}", describe(status, CHAOS_LIMIT), String::from_utf8_lossy(&text));
+        panic!(
+            "{cmd:?}\n{}\n{}",
+            describe(status, limit(CHAOS_LIMIT)),
+            String::from_utf8_lossy(&text)
+        );
     }
 }
 
@@ -706,7 +711,11 @@ fn no_program_has_a_copy_of_the_librarys_data() {
         let name = object::ObjectSymbolTable::symbol_by_index(&symbols, index).unwrap();
         let name = name.name().unwrap().to_string();
         let object::RelocationFlags::Elf { r_type } = relocation.flags() else { continue };
-        let copies = r_type == object::elf::R_X86_64_COPY;
+        let copy = match file.architecture() {
+            object::Architecture::Aarch64 => object::elf::R_AARCH64_COPY,
+            _ => object::elf::R_X86_64_COPY,
+        };
+        let copies = r_type == copy;
         assert!(!(copies && name.starts_with("gs_")), "the program has a copy of {name}");
         seen += usize::from(name.starts_with("gs_"));
     }
@@ -922,9 +931,32 @@ fn manifest_dir() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
+/// Whether programs for another CPU run here, by an emulator (tools/aarch64).
+fn is_emulated() -> bool {
+    env::var_os("GOSCHED_EMULATED").is_some()
+}
+
+/// How long a test may take: emulated code takes about ten times as long.
+fn limit(here: Duration) -> Duration {
+    if is_emulated() { 6 * here } else { here }
+}
+
+/// What is not tried with an emulator: parts of names, and why.
+const NOT_EMULATED: &[(&str, &str)] = &[
+    ("asan_", "AddressSanitizer's shadow memory has no place in the emulator's address space"),
+    ("leaked/", "the search for leaks reads memory by process_vm_readv(2)"),
+    ("valgrind_", "valgrind can't look at an emulated program"),
+    ("rust_program_", "it builds for this machine"),
+    ("program_of_the_first_release", "it builds for this machine"),
+    ("static_library_by_pkg_config", "it builds for this machine"),
+    ("what_is_installed_", "it builds for this machine"),
+    ("header_that_is_newer_", "it builds for this machine"),
+];
+
 /// Where programs and outputs go.
 fn work_dir() -> PathBuf {
-    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("programs");
+    let name = if is_emulated() { "emulated" } else { "programs" };
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     fs::create_dir_all(&dir).unwrap();
     dir
 }
@@ -970,9 +1002,10 @@ fn make(args: &[&str]) {
 /// The compiler of the C or C++ language that `CC`, `CXX`, `CFLAGS` and `CXXFLAGS` ask for, else the system's.
 /// None, with the reason, if it isn't there.
 fn compiler(is_cxx: bool) -> Option<Command> {
-    const TARGET: &str = "x86_64-unknown-linux-gnu";
+    // With an emulator too: `CC` is the compiler for the other CPU, and nothing else depends on this.
+    let target = format!("{}-unknown-linux-gnu", env::consts::ARCH);
     let mut build = cc::Build::new();
-    build.cpp(is_cxx).target(TARGET).host(TARGET).opt_level(2).cargo_metadata(false);
+    build.cpp(is_cxx).target(&target).host(&target).opt_level(2).cargo_metadata(false);
     // Those of the programs come from here; cc's are those of a library.
     match build.no_default_flags(true).try_get_compiler() {
         Ok(tool) if tool.to_command().arg("--version").output().is_ok() => Some(tool.to_command()),
@@ -1048,13 +1081,17 @@ fn run_once(program: &Path, number: usize, setting: &Setting) {
     if let Some(debug) = setting.debug {
         cmd.env("GOSCHED_DEBUG", debug);
     }
-    let status = run_with_limit(&mut cmd, &log, LIMIT);
+    let limit = limit(LIMIT);
+    if is_emulated() {
+        cmd.env("CHECK_SECONDS", (limit.as_secs() / 2).to_string());
+    }
+    let status = run_with_limit(&mut cmd, &log, limit);
     let output = String::from_utf8_lossy(&fs::read(&log).unwrap()).into_owned();
     for line in output.lines().filter(|l| l.starts_with("skip")) {
         say(&format!("{}: {line}", command_line(program, setting)));
     }
     if !status.is_some_and(|s| s.success()) {
-        panic!("{}\n  {}\n{output}", command_line(program, setting), describe(status, LIMIT));
+        panic!("{}\n  {}\n{output}", command_line(program, setting), describe(status, limit));
     }
 }
 
@@ -1170,6 +1207,18 @@ fn main() {
     }
     for &(name, check) in CHECKS {
         add(name.to_string(), Box::new(check));
+    }
+    if let Ok(parts) = env::var("TESTS") {
+        trials.retain(|t| parts.split_whitespace().any(|part| t.name().contains(part)));
+    }
+    if is_emulated() {
+        for (part, why) in NOT_EMULATED {
+            let before = trials.len();
+            trials.retain(|t| !t.name().contains(part));
+            if trials.len() < before {
+                say(&format!("skip {part}: {why}"));
+            }
+        }
     }
     let is_program =
         |name: &&mut String| trials.iter().any(|t| t.name().starts_with(&format!("{name}/")));

@@ -1119,8 +1119,14 @@ static void find_values(const gs_g_info *g, void *me)
         found_new[i] |= g->arg == (void *)new_value(i);
     find_in((void *)((uintptr_t)g->sp & ~(uintptr_t)7), g->stack_hi);
     if (g->regs) {
-        const uintptr_t *regs = (const void *)((const ucontext_t *)g->regs)->uc_mcontext.gregs;
+        const mcontext_t *context = &((const ucontext_t *)g->regs)->uc_mcontext;
+#if defined(__aarch64__)
+        const uintptr_t *regs = (const void *)context->regs;
+        find_in(regs, regs + 31);
+#else
+        const uintptr_t *regs = (const void *)context->gregs;
         find_in(regs, regs + NGREG);
+#endif
     }
 }
 
