@@ -14,7 +14,9 @@ const MADV_GUARD_INSTALL: i32 = 102;
 pub fn reserve(len: usize, align: usize) -> Option<usize> {
     let _errno = super::KeepErrno::new();
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    let span = if align > PAGE { len.checked_add(align)? } else { len };
+    // A mapping begins at a page of the system's, which may be smaller than `PAGE`.
+    let page = super::page_size();
+    let span = if align > page { len.checked_add(align)? } else { len };
     // SAFETY: a new mapping at an address of the kernel's choice.
     let p = unsafe {
         libc::mmap(ptr::null_mut(), span, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
@@ -23,7 +25,7 @@ pub fn reserve(len: usize, align: usize) -> Option<usize> {
         return None;
     }
     let start = p as usize;
-    let at = start.next_multiple_of(align.max(PAGE));
+    let at = start.next_multiple_of(align.max(page));
     // The surplus that alignment needs goes back at once.
     // SAFETY: parts of the new mapping that nothing uses.
     unsafe {

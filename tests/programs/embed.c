@@ -544,7 +544,15 @@ GO_TEST(those_that_have_not_run_yet_are_seen_with_their_argument)
 
 /* A collector stops the world in the middle of an allocation from its thread's lists: no other goroutine may run there
  * meanwhile, even if others stop the world too and the collector's goroutine has lost its P without knowing. */
-static _Thread_local int in_use;
+static _Thread_local int in_use_here;
+
+/* Not inlined, and not known to return the same address again: compilers keep the address of a thread-local variable
+ * across calls. */
+static __attribute__((noinline)) int *in_use(void)
+{
+    __asm__ volatile("" : : : "memory");
+    return &in_use_here;
+}
 
 static void stop_in_the_middle(void *arg)
 {
@@ -553,16 +561,16 @@ static void stop_in_the_middle(void *arg)
     for (i = 0; i < 40; i++) {
         pid_t thread;
         /* Long enough for others to take the P; a goroutine that is preempted here stays on its thread. */
-        CHECK_EQ(in_use, 0);
+        CHECK_EQ(*in_use(), 0);
         thread = thread_id();
-        in_use++;
+        ++*in_use();
         nap(i % 4 == 0 ? 5 * MS : 0);
         CHECK_EQ(gs_stop_the_world(), 0);
         CHECK_EQ(thread_id(), thread);
         CHECK_EQ(gs_start_the_world(), 0);
         CHECK_EQ(thread_id(), thread);
-        CHECK_EQ(in_use, 1);
-        in_use--;
+        CHECK_EQ(*in_use(), 1);
+        --*in_use();
         gs_yield();
     }
 }
