@@ -64,8 +64,7 @@ pub fn grow(at: usize, old: usize, len: usize) -> Option<usize> {
     (p != libc::MAP_FAILED).then_some(p as usize)
 }
 
-/// Copies memory of this process, which need not be mapped. False: it is not, or the system refuses
-/// process_vm_readv(2).
+/// Copies memory of this process, which need not be mapped. False: it is not.
 pub fn read_if_mapped(at: usize, to: &mut [u8]) -> bool {
     let _errno = super::KeepErrno::new();
     let local = libc::iovec { iov_base: to.as_mut_ptr().cast(), iov_len: to.len() };
@@ -74,7 +73,22 @@ pub fn read_if_mapped(at: usize, to: &mut [u8]) -> bool {
     let n = unsafe {
         libc::process_vm_readv(libc::getpid(), &raw const local, 1, &raw const remote, 1, 0)
     };
-    n == to.len() as isize
+    n == to.len() as isize || n < 0 && super::is_refused(super::errno()) && read_if_readable(at, to)
+}
+
+/// [`read_if_mapped`] where the system refuses process_vm_readv(2): asks first, so the memory must
+/// not be unmapped just now.
+fn read_if_readable(at: usize, to: &mut [u8]) -> bool {
+    let Some(end) = at.checked_add(to.len()) else { return false };
+    let page = super::page_size();
+    if !(at & !(page - 1)..end).step_by(page).all(super::futex::can_read) {
+        return false;
+    }
+    for (i, byte) in to.iter_mut().enumerate() {
+        // SAFETY: the page was readable just now. Volatile, because anything may write there.
+        *byte = unsafe { ((at + i) as *const u8).read_volatile() };
+    }
+    true
 }
 
 /// Asks for a range's memory to come from this NUMA node (the system's number) while the node has

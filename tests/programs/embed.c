@@ -1042,6 +1042,18 @@ static void compute_in_register(void)
 static __attribute__((noinline)) void read_with_value(uintptr_t inverted)
 {
     char byte;
+#if defined(__aarch64__)
+    register uintptr_t value __asm__("x20") = inverted;
+    register long number __asm__("x8") = SYS_read, third __asm__("x2") = 1;
+    register long result __asm__("x0") = pipe_of_holders[0];
+    register char *second __asm__("x1") = &byte;
+    __asm__ volatile("mvn %1, %1\n\t"
+                     "svc #0\n\t"
+                     "mvn %1, %1"
+                     : "+r"(result), "+r"(value)
+                     : "r"(number), "r"(second), "r"(third)
+                     : "memory", "cc");
+#else
     long result = SYS_read;
     register uintptr_t value __asm__("r12") = inverted;
     __asm__ volatile("not %1\n\t"
@@ -1050,12 +1062,24 @@ static __attribute__((noinline)) void read_with_value(uintptr_t inverted)
                      : "+a"(result), "+r"(value)
                      : "D"(pipe_of_holders[0]), "S"(&byte), "d"(1L)
                      : "rcx", "r11", "memory", "cc");
+#endif
     CHECK_EQ(result, 0);
 }
 
-/* Calls fn in the same way. rbx keeps the stack pointer. */
+/* Calls fn in the same way. On x86-64 rbx keeps the stack pointer. */
 static __attribute__((noinline)) void call_with_value(uintptr_t inverted, void (*fn)(void))
 {
+#if defined(__aarch64__)
+    register uintptr_t value __asm__("x20") = inverted;
+    __asm__ volatile("mvn %0, %0\n\t"
+                     "blr %1\n\t"
+                     "mvn %0, %0"
+                     : "+r"(value)
+                     : "r"(fn)
+                     : "x0", "x1", "x2", "x3", "x4", "x5", "x6", "x7", "x8", "x9", "x10", "x11", "x12", "x13", "x14", "x15",
+                       "x16", "x17", "x18", "x30", "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v16", "v17", "v18", "v19",
+                       "v20", "v21", "v22", "v23", "v24", "v25", "v26", "v27", "v28", "v29", "v30", "v31", "memory", "cc");
+#else
     register uintptr_t value __asm__("r12") = inverted;
     __asm__ volatile("mov %%rsp, %%rbx\n\t"
                      "sub $128, %%rsp\n\t"
@@ -1067,6 +1091,7 @@ static __attribute__((noinline)) void call_with_value(uintptr_t inverted, void (
                      : "+r"(value), "+a"(fn)
                      :
                      : "rbx", "rcx", "rdx", "rsi", "rdi", "r8", "r9", "r10", "r11", "memory", "cc");
+#endif
 }
 
 static void (*const in_state[STATES])(void) = {
