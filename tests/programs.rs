@@ -960,13 +960,22 @@ const FORKS: &str = "qemu-user's child of a fork hangs if another thread held on
 /// Tests within programs that can't pass with qemu-user, and why.
 const NOT_EMULATED_WITHIN: &[(&str, &str)] = &[
     ("a_fault_elsewhere_goes_to_the_host", FORGES_A_FAULT),
-    ("a_filter_that_comes_later_may_refuse_membarrier", "qemu-user has no seccomp(2)"),
-    ("a_refused_thread_is_EAGAIN_and_starts_nothing", "qemu-user has no seccomp(2)"),
+    ("the_default_action_comes_after_resethand", FORGES_A_FAULT),
+    ("the_default_action_ends_the_program_by_the_same_signal", FORGES_A_FAULT),
+    ("signals_are_ignored_and_faults_are_not", FORGES_A_FAULT),
+    ("a_filter_that_comes_later_may_refuse_membarrier", NO_FILTERS),
+    ("a_refused_thread_is_EAGAIN_and_starts_nothing", NO_FILTERS),
+    ("without_eventfds_pipes_wake_those_that_wait", NO_FILTERS),
+    ("a_filter_may_refuse_the_calls_that_do_not_wait", NO_FILTERS),
+    ("an_attempt_to_connect_to_a_virtual_machine_fails_once", "it has no AF_VSOCK"),
+    ("files_of_the_wrong_kind", "its recvmsg(2) of a file that is no socket gives 0"),
     ("without_stacks_newborns_wait_and_the_others_go_on", "it ignores RLIMIT_AS"),
     ("fork_from_goroutines_and_threads_at_once", FORKS),
     ("fork_from_a_foreign_thread_under_load", FORKS),
     ("a_reader_keeps_nothing_from_whoever_waits_for_something_else", "it has no SO_TIMESTAMPING"),
 ];
+
+const NO_FILTERS: &str = "qemu-user has no seccomp(2)";
 
 /// When a handler has given a fault back to the default action, the library sends it again.
 const FORGES_A_FAULT: &str =
