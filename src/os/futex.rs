@@ -40,6 +40,11 @@ fn wait_unchecked(word: &AtomicU32, expected: u32, deadline: i64) -> bool {
 /// thread wakes, or a thread wakes for no reason.
 pub fn wake(word: *const AtomicU32, n: i32) {
     assert_none_held();
+    wake_in_handler(word, n);
+}
+
+/// [`wake`] in a signal handler that may have interrupted the holder of a spin lock.
+pub fn wake_in_handler(word: *const AtomicU32, n: i32) {
     let _errno = super::KeepErrno::new();
     // SAFETY: the kernel only uses the address as a key.
     unsafe {

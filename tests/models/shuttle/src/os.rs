@@ -48,6 +48,10 @@ use crate::machine;
 pub const HAS_SIGNALS: bool = false;
 pub const PAGE: usize = 4096;
 
+pub fn page_size() -> usize {
+    PAGE
+}
+
 pub fn errno_location() -> *mut i32 {
     machine::with_thread(|t| &raw mut *t.errno)
 }
@@ -187,6 +191,10 @@ pub mod futex {
 
     pub fn wake(word: *const AtomicU32, n: i32) {
         machine::futex_wake(word as usize, n as usize);
+    }
+
+    pub fn wake_in_handler(word: *const AtomicU32, n: i32) {
+        wake(word, n);
     }
 }
 
