@@ -19,7 +19,7 @@ PROGRAMS := $(EXAMPLES:%=target/examples/%)
 OBJCOPY  ?= objcopy
 # checked: with debug assertions.
 PROFILE  ?= release
-# CARGO_BUILD_TARGET, if set, is another target of Rust's; then CC, LD, AR and OBJCOPY are for it (tools/musl).
+# CARGO_BUILD_TARGET, if set, is another target of Rust's; then CC, LD, AR and OBJCOPY are for it (tools/musl, tools/aarch64).
 OUT      := target/$(if $(CARGO_BUILD_TARGET),$(CARGO_BUILD_TARGET)/)$(PROFILE)
 # Lua's modules in C, as Lua 5.4 looks for them under /usr/local.
 LUADIR   ?= $(LIBDIR)/lua/5.4
@@ -38,7 +38,7 @@ ifeq ($(IS_GLIBC),)
 export RUSTFLAGS := $(RUSTFLAGS) -C target-feature=-crt-static
 endif
 
-.PHONY: all build library trace-tool preload examples run test test-all test-checked test-tsan test-python wheels test-wheels test-musl test-python-ft test-python-stdlib test-python-all run-python bench-python test-cpp test-servers bench-servers bench-clients test-preload bench-preload test-mpi test-observe test-embed test-trace lua test-lua run-lua bench-lua models miri audit lab bench counts soak lint docs pictures header check-header install install-lua uninstall setup clean help
+.PHONY: all build library trace-tool preload examples run test test-all test-checked test-tsan test-aarch64 test-python wheels test-wheels test-musl test-python-ft test-python-stdlib test-python-all run-python bench-python test-cpp test-servers bench-servers bench-clients test-preload bench-preload test-mpi test-observe test-embed test-trace lua test-lua run-lua bench-lua models miri audit lab bench counts soak lint docs pictures header check-header install install-lua uninstall setup clean help
 .DELETE_ON_ERROR:
 
 all: build
@@ -90,8 +90,10 @@ $(HPP): bindings/cpp/join bindings/cpp/gosched.hpp $(wildcard bindings/cpp/gosch
 	awk -f $< bindings/cpp/gosched.hpp >$@
 
 PRELOAD := $(wildcard bindings/preload/*.c)
+# It has assembly of its own, for x86-64 only.
+HAS_PRELOAD := $(findstring x86_64,$(shell $(CC) -dumpmachine))
 
-preload: $(OUT)/libgosched-preload.so
+preload: $(if $(HAS_PRELOAD),$(OUT)/libgosched-preload.so)
 
 # Not linked with libgosched: bindings/preload/README.md says why.
 $(OUT)/libgosched-preload.so: $(PRELOAD) $(wildcard bindings/preload/*.h) include/gosched.h
@@ -147,6 +149,9 @@ test-all: $(STAMP)/test ## run every check and test with all settings: before a 
 test-checked: $(STAMP)/test ## run the programs of tests/programs with a library that checks itself (ARGS: which; p2-2nodes)
 	@$(MAKE) --no-print-directory library PROFILE=checked
 	GOSCHED_LIBRARY=target/checked/libgosched.so $(CARGO) test --release --test programs -- $(or $(ARGS),p2-2nodes)
+
+test-aarch64: ## build for 64-bit ARM and run programs of tests/programs by an emulator (ARGS: parts of their names, or --all)
+	@MAKE="$(MAKE)" CARGO="$(CARGO)" tools/aarch64 --test $(ARGS)
 
 test-python: $(STAMP)/python ## test bindings/python with each Python found (ARGS: see tools/pythons --help)
 	@tools/pythons test $(ARGS)
@@ -268,7 +273,7 @@ check-header: $(STAMP)/build ## fail if include/gosched.h is not what src/capi g
 	@diff -u include/gosched.h target/gosched.h || { echo "include/gosched.h is out of date: make header" >&2; exit 1; }
 
 install: $(HPP) ## install what `make` has built, under PREFIX (/usr/local), within DESTDIR
-	@for built in libgosched.so libgosched.a libgosched-preload.so gosched-topo gosched-top gosched-trace; do \
+	@for built in libgosched.so libgosched.a $(if $(HAS_PRELOAD),libgosched-preload.so) gosched-topo gosched-top gosched-trace; do \
 	    test -e target/release/$$built || { echo "target/release/$$built is not built yet: run make first" >&2; exit 1; }; done
 	install -d "$(DESTDIR)$(PREFIX)/include" "$(DESTDIR)$(PREFIX)/bin" "$(DESTDIR)$(LIBDIR)/pkgconfig"
 	install -m 644 include/gosched.h "$(DESTDIR)$(PREFIX)/include/gosched.h"
@@ -278,8 +283,8 @@ install: $(HPP) ## install what `make` has built, under PREFIX (/usr/local), wit
 	ln -sf $(SOFILE) "$(DESTDIR)$(LIBDIR)/$(SONAME)"
 	ln -sf $(SONAME) "$(DESTDIR)$(LIBDIR)/libgosched.so"
 	install -m 644 target/release/libgosched.a "$(DESTDIR)$(LIBDIR)/libgosched.a"
-	install -m 755 target/release/libgosched-preload.so "$(DESTDIR)$(LIBDIR)/libgosched-preload.so.1"
-	ln -sf libgosched-preload.so.1 "$(DESTDIR)$(LIBDIR)/libgosched-preload.so"
+	@[ -z "$(HAS_PRELOAD)" ] || install -m 755 target/release/libgosched-preload.so "$(DESTDIR)$(LIBDIR)/libgosched-preload.so.1"
+	@[ -z "$(HAS_PRELOAD)" ] || ln -sf libgosched-preload.so.1 "$(DESTDIR)$(LIBDIR)/libgosched-preload.so"
 	install -m 755 target/release/gosched-topo "$(DESTDIR)$(PREFIX)/bin/gosched-topo"
 	install -m 755 target/release/gosched-top "$(DESTDIR)$(PREFIX)/bin/gosched-top"
 	install -m 755 target/release/gosched-trace "$(DESTDIR)$(PREFIX)/bin/gosched-trace"

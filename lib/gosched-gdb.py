@@ -268,7 +268,7 @@ def load_gosched():
         def is_unborn(self):
             if self.is_("UNBORN"):
                 return True
-            return not self.m and self.context and self.at_rest().get("rip") == self.facts["start"]
+            return not self.m and self.context and pc_of(self.at_rest()) == self.facts["start"]
 
         def at_rest(self):
             """The registers of the goroutine, which is on no thread."""
@@ -278,7 +278,7 @@ def load_gosched():
             """The lowest and highest address of the stack that are in use; of a running goroutine: of the stack."""
             lo, hi = self.bounds
             if self.context and not self.m:
-                sp = min(self.context, self.at_rest()["rsp"])
+                sp = min(self.context, sp_of(self.at_rest()))
                 lo = sp if lo <= sp < hi else lo
             return lo, hi
 
@@ -341,6 +341,14 @@ def load_gosched():
                 frame = frame.older()
             frame.select()
 
+    def pc_of(registers):
+        """The address at which a context at rest goes on: gdb's names of the registers are those of the CPU."""
+        return registers["pc" if "pc" in registers else "rip"]
+
+    def sp_of(registers):
+        """The stack pointer of a context at rest."""
+        return registers["sp" if "sp" in registers else "rsp"]
+
     class FrameId:
         def __init__(self, sp, pc):
             self.sp, self.pc = sp, pc
@@ -360,7 +368,7 @@ def load_gosched():
             if (int(sp), int(pc)) != self.at:
                 return None
             # gdb wants each frame's stack pointer to be higher than that of the frame before.
-            below = gdb.Value(self.registers["rsp"] - 16).cast(sp.type)
+            below = gdb.Value(sp_of(self.registers) - 16).cast(sp.type)
             info = pending.create_unwind_info(FrameId(below, pc))
             for name, value in self.registers.items():
                 info.add_saved_register(name, gdb.Value(value).cast(pending.read_register(name).type))
@@ -414,13 +422,13 @@ def load_gosched():
             self.registers = registers
 
         def __enter__(self):
-            if not self.registers["rip"]:
+            if not pc_of(self.registers):
                 raise Lost(
                     "The core file lacks the goroutine's stack, as those of gdb's gcore do: use goroutine-gcore instead, or "
                     "let the kernel write the core file."
                 )
             switched.show(self.registers)
-            wanted = (self.registers["rsp"], self.registers["rip"])
+            wanted = (sp_of(self.registers), pc_of(self.registers))
             # The newest frame may be several: functions that were inlined have frames too.
             frame = gdb.newest_frame().older()
             while frame is not None:

@@ -3,7 +3,8 @@
 //!
 //! A program with a setting is a test, such as `chan/p8-4nodes-widened`; its own tests are listed in
 //! its source. Without a name each program runs with few settings, or with all of its settings if the
-//! environment has `SETTINGS=all`. `cargo test --release --test programs -- chan/` runs the program `chan`
+//! environment has `SETTINGS=all`. `TESTS` in the environment lists parts of names, of which a test has at least one.
+//! `cargo test --release --test programs -- chan/` runs the program `chan`
 //! with all of its settings. To see a failure again, run the command that the message names.
 
 use libtest_mimic::{Arguments, Trial};
@@ -348,10 +349,10 @@ fn chaos(setting: Setting) {
     cmd.env_remove("GOMAXPROCS").env("CHAOS_WITHOUT", CHAOS_WITHOUT);
     let log = dir.join(format!("{}.log", setting.name()));
     // Its own watchdog says more, but doesn't watch the begin and the end of a runtime.
-    let status = run_with_limit(&mut cmd, &log, CHAOS_LIMIT);
+    let status = run_with_limit(&mut cmd, &log, limit(CHAOS_LIMIT));
     if !status.is_some_and(|s| s.success()) {
         let text = fs::read(&log).unwrap();
-        panic!("{}\n{}", describe(status, CHAOS_LIMIT), String::from_utf8_lossy(&text));
+        panic!("{}\n{}", describe(status, limit(CHAOS_LIMIT)), String::from_utf8_lossy(&text));
     }
 }
 
@@ -382,10 +383,14 @@ fn some_seed() -> String {
 
 /// Runs the command, and says what it printed if it fails.
 fn must_run(cmd: &mut Command, log: &Path) {
-    let status = run_with_limit(cmd, log, CHAOS_LIMIT);
+    let status = run_with_limit(cmd, log, limit(CHAOS_LIMIT));
     if !status.is_some_and(|s| s.success()) {
         let text = fs::read(log).unwrap();
-        panic!("{cmd:?}\n{}\n{}", describe(status, CHAOS_LIMIT), String::from_utf8_lossy(&text));
+        panic!(
+            "{cmd:?}\n{}\n{}",
+            describe(status, limit(CHAOS_LIMIT)),
+            String::from_utf8_lossy(&text)
+        );
     }
 }
 
@@ -707,7 +712,11 @@ fn no_program_has_a_copy_of_the_librarys_data() {
         let name = object::ObjectSymbolTable::symbol_by_index(&symbols, index).unwrap();
         let name = name.name().unwrap().to_string();
         let object::RelocationFlags::Elf { r_type } = relocation.flags() else { continue };
-        let copies = r_type == object::elf::R_X86_64_COPY;
+        let copy = match file.architecture() {
+            object::Architecture::Aarch64 => object::elf::R_AARCH64_COPY,
+            _ => object::elf::R_X86_64_COPY,
+        };
+        let copies = r_type == copy;
         assert!(!(copies && name.starts_with("gs_")), "the program has a copy of {name}");
         seen += usize::from(name.starts_with("gs_"));
     }
@@ -951,9 +960,60 @@ fn manifest_dir() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
+/// Whether programs for another CPU run here, by an emulator (tools/aarch64).
+fn is_emulated() -> bool {
+    env::var_os("GOSCHED_EMULATED").is_some()
+}
+
+/// How long a test may take: emulated code takes about ten times as long.
+fn limit(here: Duration) -> Duration {
+    if is_emulated() { 6 * here } else { here }
+}
+
+/// What is not tried with an emulator: parts of names, and why.
+const NOT_EMULATED: &[(&str, &str)] = &[
+    ("asan_", "AddressSanitizer's shadow memory has no place in the emulator's address space"),
+    ("leaked/", "the search for leaks reads memory by process_vm_readv(2)"),
+    ("deadlock/", "the emulator has a thread, which might end any wait"),
+    ("life/", FORKS),
+    ("valgrind_", "valgrind can't look at an emulated program"),
+    ("rust_program_", "it builds for this machine"),
+    ("program_of_the_first_release", "it builds for this machine"),
+    ("static_library_by_pkg_config", "it builds for this machine"),
+    ("what_is_installed_", "it builds for this machine"),
+    ("header_that_is_newer_", "it builds for this machine"),
+];
+
+const FORKS: &str = "qemu-user's child of a fork hangs if another thread held one of its locks";
+
+/// Tests within programs that can't pass with qemu-user, and why.
+const NOT_EMULATED_WITHIN: &[(&str, &str)] = &[
+    ("a_fault_elsewhere_goes_to_the_host", FORGES_A_FAULT),
+    ("the_default_action_comes_after_resethand", FORGES_A_FAULT),
+    ("the_default_action_ends_the_program_by_the_same_signal", FORGES_A_FAULT),
+    ("signals_are_ignored_and_faults_are_not", FORGES_A_FAULT),
+    ("a_filter_that_comes_later_may_refuse_membarrier", NO_FILTERS),
+    ("a_refused_thread_is_EAGAIN_and_starts_nothing", NO_FILTERS),
+    ("without_eventfds_pipes_wake_those_that_wait", NO_FILTERS),
+    ("a_filter_may_refuse_the_calls_that_do_not_wait", NO_FILTERS),
+    ("an_attempt_to_connect_to_a_virtual_machine_fails_once", "it has no AF_VSOCK"),
+    ("files_of_the_wrong_kind", "its recvmsg(2) of a file that is no socket gives 0"),
+    ("without_stacks_newborns_wait_and_the_others_go_on", "it ignores RLIMIT_AS"),
+    ("fork_from_goroutines_and_threads_at_once", FORKS),
+    ("fork_from_a_foreign_thread_under_load", FORKS),
+    ("a_reader_keeps_nothing_from_whoever_waits_for_something_else", "it has no SO_TIMESTAMPING"),
+];
+
+const NO_FILTERS: &str = "qemu-user has no seccomp(2)";
+
+/// When a handler has given a fault back to the default action, the library sends it again.
+const FORGES_A_FAULT: &str =
+    "qemu-user takes a fault that a thread sends to itself for one of its own";
+
 /// Where programs and outputs go.
 fn work_dir() -> PathBuf {
-    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("programs");
+    let name = if is_emulated() { "emulated" } else { "programs" };
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     fs::create_dir_all(&dir).unwrap();
     dir
 }
@@ -999,9 +1059,10 @@ fn make(args: &[&str]) {
 /// The compiler of the C or C++ language that `CC`, `CXX`, `CFLAGS` and `CXXFLAGS` ask for, else the system's.
 /// None, with the reason, if it isn't there.
 fn compiler(is_cxx: bool) -> Option<Command> {
-    const TARGET: &str = "x86_64-unknown-linux-gnu";
+    // With an emulator too: `CC` is the compiler for the other CPU, and nothing else depends on this.
+    let target = format!("{}-unknown-linux-gnu", env::consts::ARCH);
     let mut build = cc::Build::new();
-    build.cpp(is_cxx).target(TARGET).host(TARGET).opt_level(2).cargo_metadata(false);
+    build.cpp(is_cxx).target(&target).host(&target).opt_level(2).cargo_metadata(false);
     // Those of the programs come from here; cc's are those of a library.
     match build.no_default_flags(true).try_get_compiler() {
         Ok(tool) if tool.to_command().arg("--version").output().is_ok() => Some(tool.to_command()),
@@ -1077,13 +1138,21 @@ fn run_once(program: &Path, number: usize, setting: &Setting) {
     if let Some(debug) = setting.debug {
         cmd.env("GOSCHED_DEBUG", debug);
     }
-    let status = run_with_limit(&mut cmd, &log, LIMIT);
+    let limit = limit(LIMIT);
+    if is_emulated() {
+        cmd.env("CHECK_SECONDS", (limit.as_secs() / 2).to_string());
+        cmd.env(
+            "CHECK_WITHOUT",
+            NOT_EMULATED_WITHIN.iter().map(|t| t.0).collect::<Vec<_>>().join(" "),
+        );
+    }
+    let status = run_with_limit(&mut cmd, &log, limit);
     let output = String::from_utf8_lossy(&fs::read(&log).unwrap()).into_owned();
     for line in output.lines().filter(|l| l.starts_with("skip")) {
         say(&format!("{}: {line}", command_line(program, setting)));
     }
     if !status.is_some_and(|s| s.success()) {
-        panic!("{}\n  {}\n{output}", command_line(program, setting), describe(status, LIMIT));
+        panic!("{}\n  {}\n{output}", command_line(program, setting), describe(status, limit));
     }
 }
 
@@ -1200,6 +1269,18 @@ fn main() {
     }
     for &(name, check) in CHECKS {
         add(name.to_string(), Box::new(check));
+    }
+    if let Ok(parts) = env::var("TESTS") {
+        trials.retain(|t| parts.split_whitespace().any(|part| t.name().contains(part)));
+    }
+    if is_emulated() {
+        for (part, why) in NOT_EMULATED {
+            let before = trials.len();
+            trials.retain(|t| !t.name().contains(part));
+            if trials.len() < before {
+                say(&format!("skip {part}: {why}"));
+            }
+        }
     }
     let is_program =
         |name: &&mut String| trials.iter().any(|t| t.name().starts_with(&format!("{name}/")));

@@ -44,24 +44,33 @@
 //!
 //! - `with_return_address!(n, f)`: Calls `f` with the function's `n` (1 to 5) arguments and the
 //!   return address.
-//! - `resumable!(n, f)`: As `with_return_address!`, through `call_resumable`.
-//! - `call_resumable`: The one place that calls the functions that switch most. Returns by an
-//!   indirect jump where a return would be mispredicted (`src/sched/run/PARKING.md`,
-//!   "Returns"). A plain return is correct too.
+//! - `resumable!(n, f)`: As `with_return_address!`, for the functions that switch most. On x86-64 it
+//!   goes through `call_resumable`, which returns by an indirect jump where a return would be
+//!   mispredicted (`src/sched/run/PARKING.md`, "Returns"). A plain call is correct too.
 //! - `with_seventh_argument!(f)`: Calls `f` with the first seven words of the arguments of a C
 //!   function with `...`.
 //!
 //! What an unwinder begins with:
 //!
-//! - `Registers`: `pc`, `sp` and `fp`, of the running function or of a context at rest.
+//! - `Registers`: `pc`, `sp` and `fp`, of the running function or of a context at rest;
+//!   `for_unwinder` gives them to framehop.
+//! - `frame_pointer!(regs)`: The frame pointer among framehop's registers.
+//! - `code_address`: A return address without its signature, if it has one.
+//! - `ReturnPlace`: Finds out where on the stack a return address was.
 //! - `called_from`: The function that the call before a return address has called.
 //! - `own_code`: Where the library's code begins and ends.
 //! - `FUNCTION_RELOCATIONS`: The relocations that stand for a function of another object.
 //!
+//! Memory:
+//!
+//! - `LARGEST_PAGE`: A multiple of the size of a page in bytes, whatever the kernel is built for.
+//! - `ADDRESSES`: A bound of the addresses of a process.
+//!
 //! Signals:
 //!
 //! - `RED_ZONE`: Bytes below the stack pointer that a function may use; 0 if the ABI has none.
-//! - `kept_registers`: The registers that calls preserve, for a collector.
+//! - `kept_registers`, `Kept`: The registers that calls preserve, for a collector.
+//! - `all_registers`: All integer registers in a handler's `ucontext_t`.
 //! - `context_here`: A `ucontext_t` of the running function, for those who read a handler's.
 //! - `interrupted` (`Registers`), `was_on_alternate_stack`: Read a handler's `ucontext_t`.
 //! - `signal_handler!(entry, handler)`: Defines `entry`, which calls `handler` with a fourth
@@ -83,29 +92,25 @@
 //! - `SAVED`, `START`: The registers in a context at rest, and where a context of `prepare` begins.
 //! - `usdt!(semaphore, name, arguments)`: A `nop` that tools find by a note.
 //!
-//! Others: `prefetch`, `prefetch_to_write`, `prefetch_lines` (hints); `system_call` (leaves errno
-//! alone); `valgrind_register`, `valgrind_forget` (requests that do nothing without Valgrind).
+//! Others: `ticks` (a counter that all processors share); `prefetch`, `prefetch_to_write`,
+//! `prefetch_lines` (hints); `system_call` (leaves errno alone); `valgrind_register`,
+//! `valgrind_forget` (requests that do nothing without Valgrind).
 //!
-//! # What differs on aarch64
-//!
-//! - Calls preserve x19 to x29 and the low halves of v8 to v15, and the modes of FPCR. `switch`
-//!   saves by hand those that `asm!` can't declare clobbered (x19, x29), sp and the address to
-//!   resume at.
-//! - The return address is in x30, not on the stack: `with_return_address!` copies x30.
-//! - `Words` are x0 to x2, `Begin` is x0 and x1. The seventh argument is in x6, so
-//!   `with_seventh_argument!` is a jump.
-//! - sp is always 16-byte aligned. There is no red zone.
-//! - The kernel calls a handler with sp at the `siginfo_t`, and the `ucontext_t` is above.
-//! - The thread pointer is TPIDR_EL0. The vector's address is the first word there.
+//! `docs/porting.md` says what else a new CPU needs, and how it is tested.
 
+#[cfg(target_arch = "aarch64")]
+mod aarch64;
 pub mod sanitizer;
 pub mod tsan;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
+
+#[cfg(target_arch = "aarch64")]
+pub use aarch64::*;
 #[cfg(target_arch = "x86_64")]
 pub use x86_64::*;
 
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 compile_error!(
     "libgosched has no context switch for this CPU yet: src/arch/mod.rs lists what it needs"
 );

@@ -610,6 +610,11 @@ pub struct Registers {
 }
 
 impl Registers {
+    #[allow(dead_code, reason = "tests make registers")]
+    pub const fn new(pc: usize, sp: usize, fp: usize) -> Registers {
+        Registers { pc, sp, fp }
+    }
+
     /// The registers of the running function, which must not return before the walk is over.
     #[inline(always)]
     pub fn here() -> Registers {
@@ -644,6 +649,49 @@ impl Registers {
                 fp: (&raw const (*context).rbp).read(),
             }
         }
+    }
+
+    /// The registers that framehop begins with, in the order of its `UnwindRegsNative::new`.
+    #[inline(always)]
+    pub fn for_unwinder(&self) -> [u64; 3] {
+        [self.pc as u64, self.sp as u64, self.fp as u64]
+    }
+}
+
+/// The frame pointer among framehop's registers.
+macro_rules! frame_pointer {
+    ($regs:expr) => {
+        $regs.bp()
+    };
+}
+pub(crate) use frame_pointer;
+
+/// A code address as code jumps to it: on this CPU a return address on the stack is just that.
+#[inline(always)]
+pub fn code_address(at: usize) -> usize {
+    at
+}
+
+/// Finds the place of a return address on the stack: right below the stack pointer after the return.
+pub struct ReturnPlace;
+
+impl ReturnPlace {
+    /// Stands for a place when the return address was in a register, which never happens here.
+    pub const REGISTER: usize = 1;
+
+    #[inline(always)]
+    pub fn new() -> ReturnPlace {
+        ReturnPlace
+    }
+
+    /// The unwinder has read this word at this address.
+    #[inline(always)]
+    pub fn note(&mut self, _at: usize, _word: usize) {}
+
+    /// Where the return address `_pc` was. `sp`: the stack pointer after the return.
+    #[inline(always)]
+    pub fn of(&self, _pc: usize, sp: usize) -> usize {
+        sp - size_of::<usize>()
     }
 }
 
@@ -705,16 +753,28 @@ pub fn own_code() -> Option<Range<usize>> {
     (begin != 0).then_some(begin..end)
 }
 
+// Memory.
+
+/// A multiple of the size of a page in bytes.
+pub const LARGEST_PAGE: usize = 4096;
+
+/// Addresses of a process are below this. A program has larger ones only where it asks mmap(2) for
+/// them by address.
+pub const ADDRESSES: usize = 1 << 47;
+
 // Signals.
 
 /// Size in bytes of the area below the stack pointer that a function may use without moving the
 /// stack pointer.
 pub const RED_ZONE: usize = 128;
 
+/// The values of [`kept_registers`].
+pub type Kept = [usize; 6];
+
 /// The registers that calls preserve: a pointer that only the caller's frames hold is here or on
 /// the stack.
 #[inline(always)]
-pub fn kept_registers() -> [usize; 6] {
+pub fn kept_registers() -> Kept {
     let mut kept = [0; 6];
     // SAFETY: the code writes these six words and nothing else.
     unsafe {
@@ -776,6 +836,16 @@ pub unsafe fn interrupted(context: *const c_void) -> Registers {
         (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs[register as usize] as usize
     };
     Registers { pc: of(libc::REG_RIP), sp: of(libc::REG_RSP), fp: of(libc::REG_RBP) }
+}
+
+/// All integer registers of an interrupted context.
+///
+/// # Safety
+/// `context` is the `ucontext_t` that a signal handler was given.
+pub unsafe fn all_registers(context: *const c_void) -> impl Iterator<Item = usize> {
+    // SAFETY: a handler's `ucontext_t`, as the caller says.
+    let registers = unsafe { (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
+    registers.into_iter().map(|word| word as usize)
 }
 
 /// Defines a signal handler `$entry` that calls `$handler` with one more argument: whether the

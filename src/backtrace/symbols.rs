@@ -706,7 +706,7 @@ mod tests {
             assert!(s.module.contains("gosched"), "{}", s.module);
             assert!(s.is_library);
         });
-        assert!(found[0].1.ends_with("x86_64.rs"), "{found:?}");
+        assert!(found[0].1.ends_with(&format!("{}.rs", std::env::consts::ARCH)), "{found:?}");
         let (name, file, line, is_inlined) = found.last().unwrap();
         assert_eq!(name, "gosched::backtrace::symbols::tests::frames_here");
         assert!(file.ends_with("src/backtrace/symbols.rs") && *line > 0 && !is_inlined);

@@ -55,7 +55,8 @@ pub struct Frame {
     /// Of the first frame: where its code goes on. Of all others: a return address, so the call is
     /// before it.
     pub pc: usize,
-    /// Address of the stack slot that holds this return address; 0 for the first frame.
+    /// Address of the stack slot that holds this return address; 0 for the first frame;
+    /// [`arch::ReturnPlace::REGISTER`] if a register holds it.
     pub slot: usize,
 }
 
@@ -142,7 +143,8 @@ impl Walk {
 
     fn by_cfi(&mut self, from: Registers, reader: &mut Reader, f: &mut dyn FnMut(Frame) -> bool) {
         let (table, cache) = reader.parts();
-        let mut regs = UnwindRegsNative::new(from.pc as u64, from.sp as u64, from.fp as u64);
+        let [first, sp, fp] = from.for_unwinder();
+        let mut regs = UnwindRegsNative::new(first, sp, fp);
         let mut last = 0;
         let mut is_known = table.has_code(from.pc, &mut last);
         for _ in 1..MOST_FRAMES {
@@ -150,22 +152,28 @@ impl Walk {
             if !is_known {
                 NEEDS_REFRESH.store(true, Ordering::Relaxed);
                 // Code that was made at run time, or a wrong address.
-                if !self.is_frame(regs.bp() as usize, sp) {
+                if !self.is_frame(arch::frame_pointer!(regs) as usize, sp) {
                     return;
                 }
             }
-            let mut read = |at: u64| self.word(at as usize).map(|word| word as u64).ok_or(());
+            let mut place = arch::ReturnPlace::new();
+            let mut read = |at: u64| {
+                let word = arch::code_address(self.word(at as usize).ok_or(())?);
+                place.note(at as usize, word);
+                Ok(word as u64)
+            };
             let Ok(Some(pc)) = table.unwinder.unwind_frame(self.pc, &mut regs, cache, &mut read)
             else {
                 return;
             };
             let Some(address) = FrameAddress::from_return_address(pc) else { return };
-            if regs.sp() as usize <= sp {
+            if (regs.sp() as usize) < sp {
                 return;
             }
             is_known = table.has_code(address.address_for_lookup() as usize, &mut last);
-            let leads_on = is_known || self.is_frame(regs.bp() as usize, regs.sp() as usize);
-            let slot = regs.sp() as usize - size_of::<usize>();
+            let leads_on =
+                is_known || self.is_frame(arch::frame_pointer!(regs) as usize, regs.sp() as usize);
+            let slot = place.of(pc as usize, regs.sp() as usize);
             if !leads_on || !f(Frame { pc: pc as usize, slot }) {
                 return;
             }
@@ -181,6 +189,7 @@ impl Walk {
             }
             let slot = fp + size_of::<usize>();
             let (Some(next), Some(pc)) = (self.word(fp), self.word(slot)) else { return };
+            let pc = arch::code_address(pc);
             if pc == 0 || !f(Frame { pc, slot }) {
                 return;
             }
@@ -584,7 +593,7 @@ mod tests {
         assert_eq!(frames_from(from, (from.sp, 8)).len(), 1);
         assert_eq!(frames_from(from, (from.sp - 4096, 4096)).len(), 1);
         assert_eq!(frames_from(from, (from.sp + (64 << 10), 8)).len(), 1);
-        let wild = Registers { pc: 8, sp: from.sp, fp: usize::MAX - 7 };
+        let wild = Registers::new(8, from.sp, usize::MAX - 7);
         assert_eq!(frames_from(wild, (from.sp, 4096)).len(), 1);
     }
 
@@ -594,7 +603,7 @@ mod tests {
         let at = |i: usize, words: &[usize; 16]| &raw const words[i] as usize;
         (words[4], words[5]) = (at(8, &words), 0x1111);
         (words[8], words[9]) = (0, 0x2222);
-        let from = Registers { pc: 0x3333, sp: at(2, &words), fp: at(4, &words) };
+        let from = Registers::new(0x3333, at(2, &words), at(4, &words));
         let mut found = Vec::new();
         let lo = at(0, &words);
         let hi = lo + size_of_val(&words);

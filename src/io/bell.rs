@@ -7,7 +7,7 @@
 
 use crate::os::bell::Bell;
 use crate::sched::types::runtime;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// Plain threads that can wait with a bell at one time, at most. Further threads poll every 10 ms
 /// (`wait::SLICE`).
@@ -59,9 +59,11 @@ impl Drop for Borrowed {
     fn drop(&mut self) {
         // No thread rings the bell any more: it is in no file's list.
         self.bell.silence();
-        // SeqCst: either this thread sees that the runtime has ended, or `close_free`, which comes
-        // after its end, sees that this bell is free.
-        self.place.store(self.bell.to_bits(), Ordering::SeqCst);
+        // Release: pairs with the Acquire in `close_free`.
+        self.place.store(self.bell.to_bits(), Ordering::Release);
+        // Pairs with the fence in `close_free`: either this thread sees that the runtime has ended,
+        // or `close_free`, which comes after its end, sees that this bell is free.
+        fence(Ordering::SeqCst);
         if runtime::try_rt().is_none() {
             close_free();
         }
@@ -70,6 +72,8 @@ impl Drop for Borrowed {
 
 /// The runtime has ended: closes the bells with which no thread waits.
 pub fn close_free() {
+    // Pairs with the fence in `Borrowed::drop`.
+    fence(Ordering::SeqCst);
     for place in &ALL {
         let bits = place.load(Ordering::Relaxed);
         // Acquire: pairs with the store of the thread that gave it back.

@@ -10,7 +10,7 @@ use crate::os::file::{self, Buffer, Polled};
 use crate::os::socket::{self, SocketAddress};
 use crate::os::{futex, heap, log, process, thread, time};
 use crate::sched::types::runtime::{Runtime, rt};
-use core::ffi::{CStr, c_void};
+use core::ffi::{CStr, c_char, c_void};
 use core::ptr;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering};
 use std::ffi::{CString, OsString};
@@ -24,7 +24,7 @@ const VIEWERS: usize = 16;
 
 static SERVER: Observer = Observer::new();
 /// The name of the socket: a C string that is never freed, or null.
-static NAME: AtomicPtr<i8> = AtomicPtr::new(ptr::null_mut());
+static NAME: AtomicPtr<c_char> = AtomicPtr::new(ptr::null_mut());
 /// A futex word: whether the thread has tried to listen.
 static HAS_TRIED: AtomicU32 = AtomicU32::new(0);
 /// The process that has made a file for the socket; 0: none has.

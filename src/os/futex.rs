@@ -40,9 +40,46 @@ fn wait_unchecked(word: &AtomicU32, expected: u32, deadline: i64) -> bool {
 /// thread wakes, or a thread wakes for no reason.
 pub fn wake(word: *const AtomicU32, n: i32) {
     assert_none_held();
+    wake_in_handler(word, n);
+}
+
+/// [`wake`] in a signal handler that may have interrupted the holder of a spin lock.
+pub fn wake_in_handler(word: *const AtomicU32, n: i32) {
     let _errno = super::KeepErrno::new();
     // SAFETY: the kernel only uses the address as a key.
     unsafe {
         libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, n);
+    }
+}
+
+/// Whether the kernel can read a word of memory for this process: false at addresses where an access
+/// faults. The word is not 1, or the call takes a moment longer.
+pub fn can_read(at: usize) -> bool {
+    let _errno = super::KeepErrno::new();
+    let none = super::time::timespec(0);
+    // SAFETY: the kernel checks the address. The wait is over at once: the word isn't the value, or
+    // the time is up.
+    let r = unsafe {
+        let wait = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
+        libc::syscall(libc::SYS_futex, at, wait, 1, &raw const none)
+    };
+    !(r < 0 && super::errno() == libc::EFAULT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::os::{PAGE, mem};
+
+    #[test]
+    fn memory_can_be_read_where_it_is_mapped_and_not_protected() {
+        let at = mem::reserve(2 * PAGE, PAGE).unwrap();
+        // SAFETY: just reserved, and used by this test alone.
+        unsafe { mem::protect_none(at, PAGE) };
+        assert!(!can_read(at));
+        assert!(can_read(at + PAGE));
+        // SAFETY: as above.
+        unsafe { mem::release(at, 2 * PAGE) };
+        assert!(!can_read(at + PAGE));
     }
 }

@@ -10,7 +10,7 @@
 
 use super::locked::Locked;
 use super::objects::{self, Changes, Object};
-use super::{PAGE, symbol};
+use super::{page_size, symbol};
 use crate::arch;
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -147,16 +147,17 @@ fn replace_in(object: &Object, all: &[Replacement]) {
 /// Writes an entry of the object's global offset table, which the loader may have made read-only.
 fn write(object: &Object, at: usize, value: usize) {
     let is_read_only = has(object, libc::PT_GNU_RELRO, at);
-    let page = (at & !(PAGE - 1)) as *mut _;
+    let size = page_size();
+    let page = (at & !(size - 1)) as *mut _;
     // SAFETY: an entry of a table that nothing else writes while the loader's lock is held; readers
     // read the whole word. What the loader has made read-only is read-only again afterwards.
     unsafe {
-        if is_read_only && libc::mprotect(page, PAGE, libc::PROT_READ | libc::PROT_WRITE) != 0 {
+        if is_read_only && libc::mprotect(page, size, libc::PROT_READ | libc::PROT_WRITE) != 0 {
             return;
         }
         (*ptr::with_exposed_provenance::<AtomicUsize>(at)).store(value, Ordering::Relaxed);
         if is_read_only {
-            libc::mprotect(page, PAGE, libc::PROT_READ);
+            libc::mprotect(page, size, libc::PROT_READ);
         }
     }
 }

@@ -3,7 +3,7 @@
 //! Nothing here uses a heap, so a thread that has stopped all others may call it.
 
 use super::mapped::Mapped;
-use super::{KeepErrno, PAGE, errno};
+use super::{KeepErrno, PAGE, errno, page_size};
 use core::ops::Range;
 
 /// What a mapping is for.
@@ -234,9 +234,10 @@ impl Pages {
         const PAGES: usize = 512;
         const FILE: u64 = 1 << 61;
         let mut words = [0u64; PAGES];
-        for first in range.clone().step_by(PAGES * PAGE) {
-            let n = (range.end - first).div_ceil(PAGE).min(PAGES);
-            let (to, at) = (words.as_mut_ptr().cast(), first / PAGE * size_of::<u64>());
+        let page = page_size();
+        for first in range.clone().step_by(PAGES * page) {
+            let n = (range.end - first).div_ceil(page).min(PAGES);
+            let (to, at) = (words.as_mut_ptr().cast(), first / page * size_of::<u64>());
             // SAFETY: the words are writable.
             let got = unsafe { libc::pread(self.pagemap.0, to, n * 8, at as libc::off_t) };
             if got != n as isize * 8 {
@@ -244,7 +245,7 @@ impl Pages {
             }
             for (i, word) in words[..n].iter().enumerate() {
                 if word >> 62 != 0 && (is_shared || word & FILE == 0) {
-                    f(first + i * PAGE..first + (i + 1) * PAGE);
+                    f(first + i * page..first + (i + 1) * page);
                 }
             }
         }
@@ -280,10 +281,10 @@ pub fn read(
                 f(at, &room[..n / 8]);
                 at += n;
                 if n < want {
-                    at = (at + 1).next_multiple_of(PAGE);
+                    at = (at + 1).next_multiple_of(page_size());
                 }
             }
-            _ if errno() == libc::EFAULT => at = (at + 1).next_multiple_of(PAGE),
+            _ if errno() == libc::EFAULT => at = (at + 1).next_multiple_of(page_size()),
             _ => return Err(-errno()),
         }
     }

@@ -2,20 +2,21 @@
 
 use super::PAGE;
 use core::ptr;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 /// `MADV_GUARD_INSTALL` (Linux 6.13), which libc doesn't have: accesses to the range fault from now
 /// on, without a mapping of its own.
 const MADV_GUARD_INSTALL: i32 = 102;
 
 /// Reserves `len` bytes of zeroed memory, aligned to `align` (a power of two); returns the address.
-/// Pages of [`PAGE`] bytes take real memory when they are touched. `None`: there is no address
-/// space.
+/// Pages take real memory when they are touched. `None`: there is no address space.
 #[must_use]
 pub fn reserve(len: usize, align: usize) -> Option<usize> {
     let _errno = super::KeepErrno::new();
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    let span = if align > PAGE { len.checked_add(align)? } else { len };
+    // A mapping begins at a page of the system's, which may be smaller than `PAGE`.
+    let page = super::page_size();
+    let span = if align > page { len.checked_add(align)? } else { len };
     // SAFETY: a new mapping at an address of the kernel's choice.
     let p = unsafe {
         libc::mmap(ptr::null_mut(), span, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
@@ -24,7 +25,7 @@ pub fn reserve(len: usize, align: usize) -> Option<usize> {
         return None;
     }
     let start = p as usize;
-    let at = start.next_multiple_of(align.max(PAGE));
+    let at = start.next_multiple_of(align.max(page));
     // The surplus that alignment needs goes back at once.
     // SAFETY: parts of the new mapping that nothing uses.
     unsafe {
@@ -63,8 +64,7 @@ pub fn grow(at: usize, old: usize, len: usize) -> Option<usize> {
     (p != libc::MAP_FAILED).then_some(p as usize)
 }
 
-/// Copies memory of this process, which need not be mapped. False: it is not, or the system refuses
-/// process_vm_readv(2).
+/// Copies memory of this process, which need not be mapped. False: it is not.
 pub fn read_if_mapped(at: usize, to: &mut [u8]) -> bool {
     let _errno = super::KeepErrno::new();
     let local = libc::iovec { iov_base: to.as_mut_ptr().cast(), iov_len: to.len() };
@@ -73,7 +73,22 @@ pub fn read_if_mapped(at: usize, to: &mut [u8]) -> bool {
     let n = unsafe {
         libc::process_vm_readv(libc::getpid(), &raw const local, 1, &raw const remote, 1, 0)
     };
-    n == to.len() as isize
+    n == to.len() as isize || n < 0 && super::is_refused(super::errno()) && read_if_readable(at, to)
+}
+
+/// [`read_if_mapped`] where the system refuses process_vm_readv(2): asks first, so the memory must
+/// not be unmapped just now.
+fn read_if_readable(at: usize, to: &mut [u8]) -> bool {
+    let Some(end) = at.checked_add(to.len()) else { return false };
+    let page = super::page_size();
+    if !(at & !(page - 1)..end).step_by(page).all(super::futex::can_read) {
+        return false;
+    }
+    for (i, byte) in to.iter_mut().enumerate() {
+        // SAFETY: the page was readable just now. Volatile, because anything may write there.
+        *byte = unsafe { ((at + i) as *const u8).read_volatile() };
+    }
+    true
 }
 
 /// Asks for a range's memory to come from this NUMA node (the system's number) while the node has
@@ -109,14 +124,15 @@ pub fn move_to_node(at: usize, len: usize, node: usize) -> usize {
     /// How many pages one system call moves.
     const BATCH: usize = 64;
     let _errno = super::KeepErrno::new();
-    let (first, end) = (at & !(PAGE - 1), (at + len).next_multiple_of(PAGE));
+    let page = super::page_size();
+    let (first, end) = (at & !(page - 1), (at + len).next_multiple_of(page));
     let nodes = [node as i32; BATCH];
     let mut moved = 0;
-    for batch in (first..end).step_by(BATCH * PAGE) {
+    for batch in (first..end).step_by(BATCH * page) {
         let mut pages = [0usize; BATCH];
         let mut status = [-1i32; BATCH];
-        let n = ((end - batch) / PAGE).min(BATCH);
-        pages[..n].iter_mut().enumerate().for_each(|(i, p)| *p = batch + i * PAGE);
+        let n = ((end - batch) / page).min(BATCH);
+        pages[..n].iter_mut().enumerate().for_each(|(i, p)| *p = batch + i * page);
         // SAFETY: three arrays of `n` entries; moving pages changes no content. The status tells of
         // a page that was never touched, or can't be moved.
         unsafe {
@@ -192,7 +208,23 @@ pub unsafe fn install_guards(at: usize, len: usize, stride: usize, count: usize)
     static BATCHES: Batches = Batches::new(MADV_GUARD_INSTALL);
     let ranges = (0..count).map(|i| (at + i * stride, len));
     // SAFETY: nothing uses the ranges, says the caller.
-    unsafe { BATCHES.advise(ranges, |at, len| install_guard(at, len)) }
+    let installed = unsafe { BATCHES.advise(ranges, |at, len| install_guard(at, len)) };
+    installed && (count == 0 || guards_work(at))
+}
+
+/// Whether an access to a guard faults, as the first guard shows: qemu-user accepts all advice and
+/// ignores what it doesn't know.
+fn guards_work(guard: usize) -> bool {
+    const UNKNOWN: u8 = 0;
+    const YES: u8 = 1;
+    const NO: u8 = 2;
+    static WORK: AtomicU8 = AtomicU8::new(UNKNOWN);
+    if WORK.load(Ordering::Relaxed) == UNKNOWN {
+        // The kernel reads the word, which is 0 if it can be read.
+        let works = !super::futex::can_read(guard);
+        WORK.store(if works { YES } else { NO }, Ordering::Relaxed);
+    }
+    WORK.load(Ordering::Relaxed) == YES
 }
 
 /// [`discard`] for several ranges, address and length, with one system call for many

@@ -109,8 +109,20 @@ pub fn signal_name(sig: i32) -> &'static str {
 /// it comes only where the model says so.
 pub const HAS_SIGNALS: bool = true;
 
-/// The size of a page in bytes.
-pub const PAGE: usize = 4096;
+/// A multiple of the size of the system's pages, in bytes: what is mapped for a purpose of its own is
+/// in units of this size.
+pub const PAGE: usize = crate::arch::LARGEST_PAGE;
+
+/// The size of the system's pages in bytes, where the kernel counts in pages.
+#[inline(always)]
+pub fn page_size() -> usize {
+    // Linux has no smaller pages.
+    if PAGE == 4096 {
+        return PAGE;
+    }
+    // SAFETY: no pointers; every kernel tells this.
+    unsafe { libc::getauxval(libc::AT_PAGESZ) as usize }
+}
 
 /// The address of a symbol in the whole process, or null.
 pub fn symbol(name: &core::ffi::CStr) -> *mut core::ffi::c_void {

@@ -72,8 +72,9 @@ pub fn at_exit(f: extern "C" fn()) {
 /// Copies memory of this process, which may be unmapped meanwhile. Returns how many bytes it has
 /// copied.
 pub fn peek(from: usize, to: &mut [u8]) -> usize {
+    let page = super::page_size();
     // Each page is a part of its own: the kernel copies all parts before a page that is missing.
-    let first = to.len().min(super::PAGE - from % super::PAGE);
+    let first = to.len().min(page - from % page);
     let part = |at: usize, len: usize| libc::iovec { iov_base: at as *mut _, iov_len: len };
     let theirs = [part(from, first), part(from + first, to.len() - first)];
     let ours = part(to.as_mut_ptr() as usize, to.len());

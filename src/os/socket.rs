@@ -3,7 +3,7 @@
 
 use super::file::Buffer;
 use super::stand_in::{self, or};
-use core::ffi::{CStr, c_void};
+use core::ffi::{CStr, c_char, c_void};
 use core::net::SocketAddr;
 use core::ptr;
 
@@ -477,8 +477,8 @@ pub type Info = libc::addrinfo;
 /// # Safety
 /// Each pointer is null or what getaddrinfo wants.
 pub unsafe fn look_up(
-    node: *const i8,
-    service: *const i8,
+    node: *const c_char,
+    service: *const c_char,
     hints: *const Info,
 ) -> (i32, i32, *mut Info) {
     let mut list = ptr::null_mut();

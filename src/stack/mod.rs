@@ -28,14 +28,14 @@ use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::collections::VecDeque;
 
 /// Size of the guard below each stack, in bytes: a frame of up to this size can't jump over it.
-pub const GUARD: usize = 4 * PAGE;
+pub const GUARD: usize = if PAGE > 16 << 10 { PAGE } else { 16 << 10 };
 /// The largest stack that may be asked for, in bytes.
 pub const MAX: usize = 1 << 30;
 /// Default size of a stack in bytes, guard included.
 pub const DEFAULT: usize = 256 << 10;
-/// Log2 of the bytes of the smallest stack, guard included: 32 KiB is enough for a signal frame and
-/// a `printf`.
-const MIN_CLASS: u32 = 15;
+/// Log2 of the bytes of the smallest stack, guard included. It has as many bytes as its guard: 16 KiB
+/// are enough for a signal frame and a `printf`.
+const MIN_CLASS: u32 = GUARD.ilog2() + 1;
 /// Log2 of the bytes of the largest stack: [`MAX`] and its guard, rounded up.
 const MAX_CLASS: u32 = 31;
 const CLASSES: usize = (MAX_CLASS - MIN_CLASS + 1) as usize;

@@ -6,6 +6,7 @@
 //! frames: the rules of the CFI depend on nothing else.
 
 use super::stacks::{self, ForeignFrame};
+use crate::arch;
 use crate::backtrace::unwind::{self, Registers};
 use crate::os::heap;
 use core::cell::UnsafeCell;
@@ -107,7 +108,7 @@ impl Shapes {
             unwind::walk(from, bounds, &mut |frame| {
                 pcs[n] = frame.pc;
                 n += 1;
-                if frame.slot != 0 && heap::reserve(&mut frames, 1) {
+                if frame.slot > arch::ReturnPlace::REGISTER && heap::reserve(&mut frames, 1) {
                     frames.push((((top - frame.slot) / size_of::<usize>()) as u32, frame.pc));
                 }
                 n < pcs.len()

@@ -292,9 +292,10 @@ static void op_errno(struct actor *a)
 
 /* ---- Values that are only in registers ---- */
 
-#ifdef __x86_64__
+#if defined(__x86_64__) || defined(__aarch64__)
 /* uint64_t registers_keep(uint64_t value, void (*f)(void *), void *arg): calls f(arg) with values made of
    ~value in the registers that a function must keep; 0 if they are still there. */
+#ifdef __x86_64__
 __asm__(".text\n.globl registers_keep\n.type registers_keep, @function\nregisters_keep:\n"
         "push %rbp\npush %rbx\npush %r12\npush %r13\npush %r14\npush %r15\npush %rdi\n"
         "not %rdi\nmov %rdi, %rbx\nlea 1(%rdi), %r12\nlea 2(%rdi), %r13\nlea 3(%rdi), %r14\nlea 4(%rdi), %r15\n"
@@ -305,13 +306,50 @@ __asm__(".text\n.globl registers_keep\n.type registers_keep, @function\nregister
         "lea 5(%rdi), %rcx\nxor %rbp, %rcx\nor %rcx, %rax\n"
         "pop %r15\npop %r14\npop %r13\npop %r12\npop %rbx\npop %rbp\nret\n"
         ".size registers_keep, . - registers_keep\n");
+#else
+__asm__(".text\n.globl registers_keep\n.type registers_keep, %function\nregisters_keep:\n"
+        "stp x29, x30, [sp, #-176]!\nstr x0, [sp, #160]\n"
+        "stp x19, x20, [sp, #16]\nstp x21, x22, [sp, #32]\nstp x23, x24, [sp, #48]\nstp x25, x26, [sp, #64]\nstp x27, x28, [sp, #80]\n"
+        "stp d8, d9, [sp, #96]\nstp d10, d11, [sp, #112]\nstp d12, d13, [sp, #128]\nstp d14, d15, [sp, #144]\n"
+        "mvn x19, x0\nadd x20, x19, #1\nadd x21, x19, #2\nadd x22, x19, #3\nadd x23, x19, #4\n"
+        "add x24, x19, #5\nadd x25, x19, #6\nadd x26, x19, #7\nadd x27, x19, #8\nadd x28, x19, #9\n"
+        "fmov d8, x19\nfmov d9, x20\nfmov d10, x21\nfmov d11, x22\nfmov d12, x23\nfmov d13, x24\nfmov d14, x25\nfmov d15, x26\n"
+        "mov x9, x1\nmov x0, x2\nblr x9\n"
+        "ldr x9, [sp, #160]\nmvn x9, x9\neor x0, x19, x9\n"
+        "add x10, x9, #1\neor x10, x10, x20\norr x0, x0, x10\n"
+        "add x10, x9, #2\neor x10, x10, x21\norr x0, x0, x10\n"
+        "add x10, x9, #3\neor x10, x10, x22\norr x0, x0, x10\n"
+        "add x10, x9, #4\neor x10, x10, x23\norr x0, x0, x10\n"
+        "add x10, x9, #5\neor x10, x10, x24\norr x0, x0, x10\n"
+        "add x10, x9, #6\neor x10, x10, x25\norr x0, x0, x10\n"
+        "add x10, x9, #7\neor x10, x10, x26\norr x0, x0, x10\n"
+        "add x10, x9, #8\neor x10, x10, x27\norr x0, x0, x10\n"
+        "add x10, x9, #9\neor x10, x10, x28\norr x0, x0, x10\n"
+        "add x10, x9, #0\nfmov x11, d8\neor x10, x10, x11\norr x0, x0, x10\n"
+        "add x10, x9, #1\nfmov x11, d9\neor x10, x10, x11\norr x0, x0, x10\n"
+        "add x10, x9, #2\nfmov x11, d10\neor x10, x10, x11\norr x0, x0, x10\n"
+        "add x10, x9, #3\nfmov x11, d11\neor x10, x10, x11\norr x0, x0, x10\n"
+        "add x10, x9, #4\nfmov x11, d12\neor x10, x10, x11\norr x0, x0, x10\n"
+        "add x10, x9, #5\nfmov x11, d13\neor x10, x10, x11\norr x0, x0, x10\n"
+        "add x10, x9, #6\nfmov x11, d14\neor x10, x10, x11\norr x0, x0, x10\n"
+        "add x10, x9, #7\nfmov x11, d15\neor x10, x10, x11\norr x0, x0, x10\n"
+        "ldp x19, x20, [sp, #16]\nldp x21, x22, [sp, #32]\nldp x23, x24, [sp, #48]\nldp x25, x26, [sp, #64]\nldp x27, x28, [sp, #80]\n"
+        "ldp d8, d9, [sp, #96]\nldp d10, d11, [sp, #112]\nldp d12, d13, [sp, #128]\nldp d14, d15, [sp, #144]\n"
+        "ldp x29, x30, [sp], #176\nret\n.size registers_keep, . - registers_keep\n");
+#endif
 uint64_t registers_keep(uint64_t value, void (*f)(void *), void *arg);
 
 /* uint64_t registers_hold(uint64_t value, uint64_t n, unsigned char *flag): counts to n with ~value only in a
    register while *flag is 1; gives ~value. */
+#ifdef __x86_64__
 __asm__(".text\n.globl registers_hold\n.type registers_hold, @function\nregisters_hold:\n"
         "mov %rdi, %rax\nnot %rax\nmovb $1, (%rdx)\n1: dec %rsi\njnz 1b\nmovb $0, (%rdx)\nret\n"
         ".size registers_hold, . - registers_hold\n");
+#else
+__asm__(".text\n.globl registers_hold\n.type registers_hold, %function\nregisters_hold:\n"
+        "mvn x0, x0\nmov w3, #1\nstrb w3, [x2]\n1: subs x1, x1, #1\nb.ne 1b\nstrb wzr, [x2]\nret\n"
+        ".size registers_hold, . - registers_hold\n");
+#endif
 uint64_t registers_hold(uint64_t value, uint64_t n, unsigned char *flag);
 
 static void switches(void *arg)
@@ -363,6 +401,11 @@ static bool registers_have(const gs_g_info *info, uint64_t value)
     const ucontext_t *uc = info->regs;
     for (int i = 0; uc && i < (int)NGREG; i++)
         if ((uint64_t)uc->uc_mcontext.gregs[i] == value)
+            return true;
+#elif defined(__aarch64__)
+    const ucontext_t *uc = info->regs;
+    for (int i = 0; uc && i < 31; i++)
+        if (uc->uc_mcontext.regs[i] == value)
             return true;
 #endif
     return false;

@@ -644,6 +644,12 @@ static void wait_in_line(void *arg)
     CHECK_EQ(in_sem ? gs_sem_acquire(&line.sem, 1, GS_FOREVER) : gs_rwmutex_lock(&line.rw, GS_FOREVER), -ECANCELED);
 }
 
+#if defined(__x86_64__)
+#define RELAX() __builtin_ia32_pause()
+#else
+#define RELAX() __asm__ volatile("" ::: "memory")
+#endif
+
 static void *cancel_those_in_line(void *arg)
 {
     int round, i;
@@ -651,7 +657,7 @@ static void *cancel_those_in_line(void *arg)
         while (GET(line.round) != round || !GET(line.about))
             sched_yield();
         for (i = 0; i < round % 100; i++)
-            __builtin_ia32_pause();
+            RELAX();
         CHECK_EQ(gs_cancel(line.g), 0);
         SET(line.over, round);
     }

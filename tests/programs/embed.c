@@ -544,7 +544,15 @@ GO_TEST(those_that_have_not_run_yet_are_seen_with_their_argument)
 
 /* A collector stops the world in the middle of an allocation from its thread's lists: no other goroutine may run there
  * meanwhile, even if others stop the world too and the collector's goroutine has lost its P without knowing. */
-static _Thread_local int in_use;
+static _Thread_local int in_use_here;
+
+/* Not inlined, and not known to return the same address again: compilers keep the address of a thread-local variable
+ * across calls. */
+static __attribute__((noinline)) int *in_use(void)
+{
+    __asm__ volatile("" : : : "memory");
+    return &in_use_here;
+}
 
 static void stop_in_the_middle(void *arg)
 {
@@ -553,16 +561,16 @@ static void stop_in_the_middle(void *arg)
     for (i = 0; i < 40; i++) {
         pid_t thread;
         /* Long enough for others to take the P; a goroutine that is preempted here stays on its thread. */
-        CHECK_EQ(in_use, 0);
+        CHECK_EQ(*in_use(), 0);
         thread = thread_id();
-        in_use++;
+        ++*in_use();
         nap(i % 4 == 0 ? 5 * MS : 0);
         CHECK_EQ(gs_stop_the_world(), 0);
         CHECK_EQ(thread_id(), thread);
         CHECK_EQ(gs_start_the_world(), 0);
         CHECK_EQ(thread_id(), thread);
-        CHECK_EQ(in_use, 1);
-        in_use--;
+        CHECK_EQ(*in_use(), 1);
+        --*in_use();
         gs_yield();
     }
 }
@@ -1034,6 +1042,18 @@ static void compute_in_register(void)
 static __attribute__((noinline)) void read_with_value(uintptr_t inverted)
 {
     char byte;
+#if defined(__aarch64__)
+    register uintptr_t value __asm__("x20") = inverted;
+    register long number __asm__("x8") = SYS_read, third __asm__("x2") = 1;
+    register long result __asm__("x0") = pipe_of_holders[0];
+    register char *second __asm__("x1") = &byte;
+    __asm__ volatile("mvn %1, %1\n\t"
+                     "svc #0\n\t"
+                     "mvn %1, %1"
+                     : "+r"(result), "+r"(value)
+                     : "r"(number), "r"(second), "r"(third)
+                     : "memory", "cc");
+#else
     long result = SYS_read;
     register uintptr_t value __asm__("r12") = inverted;
     __asm__ volatile("not %1\n\t"
@@ -1042,12 +1062,24 @@ static __attribute__((noinline)) void read_with_value(uintptr_t inverted)
                      : "+a"(result), "+r"(value)
                      : "D"(pipe_of_holders[0]), "S"(&byte), "d"(1L)
                      : "rcx", "r11", "memory", "cc");
+#endif
     CHECK_EQ(result, 0);
 }
 
-/* Calls fn in the same way. rbx keeps the stack pointer. */
+/* Calls fn in the same way. On x86-64 rbx keeps the stack pointer. */
 static __attribute__((noinline)) void call_with_value(uintptr_t inverted, void (*fn)(void))
 {
+#if defined(__aarch64__)
+    register uintptr_t value __asm__("x20") = inverted;
+    __asm__ volatile("mvn %0, %0\n\t"
+                     "blr %1\n\t"
+                     "mvn %0, %0"
+                     : "+r"(value)
+                     : "r"(fn)
+                     : "x0", "x1", "x2", "x3", "x4", "x5", "x6", "x7", "x8", "x9", "x10", "x11", "x12", "x13", "x14", "x15",
+                       "x16", "x17", "x18", "x30", "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v16", "v17", "v18", "v19",
+                       "v20", "v21", "v22", "v23", "v24", "v25", "v26", "v27", "v28", "v29", "v30", "v31", "memory", "cc");
+#else
     register uintptr_t value __asm__("r12") = inverted;
     __asm__ volatile("mov %%rsp, %%rbx\n\t"
                      "sub $128, %%rsp\n\t"
@@ -1059,6 +1091,7 @@ static __attribute__((noinline)) void call_with_value(uintptr_t inverted, void (
                      : "+r"(value), "+a"(fn)
                      :
                      : "rbx", "rcx", "rdx", "rsi", "rdi", "r8", "r9", "r10", "r11", "memory", "cc");
+#endif
 }
 
 static void (*const in_state[STATES])(void) = {
@@ -1119,8 +1152,14 @@ static void find_values(const gs_g_info *g, void *me)
         found_new[i] |= g->arg == (void *)new_value(i);
     find_in((void *)((uintptr_t)g->sp & ~(uintptr_t)7), g->stack_hi);
     if (g->regs) {
-        const uintptr_t *regs = (const void *)((const ucontext_t *)g->regs)->uc_mcontext.gregs;
+        const mcontext_t *context = &((const ucontext_t *)g->regs)->uc_mcontext;
+#if defined(__aarch64__)
+        const uintptr_t *regs = (const void *)context->regs;
+        find_in(regs, regs + 31);
+#else
+        const uintptr_t *regs = (const void *)context->gregs;
         find_in(regs, regs + NGREG);
+#endif
     }
 }
 

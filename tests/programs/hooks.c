@@ -24,11 +24,20 @@ struct state {
 static pthread_mutex_t big_lock = PTHREAD_MUTEX_INITIALIZER;
 static int lock_owner;
 
-static __thread int has_lock;
-static __thread struct state *current;
-static __thread int started;
-/* The goroutine that is in on this thread, native ones too. */
-static __thread gs_g *in;
+static __thread struct {
+    int has_lock;
+    struct state *current;
+    int started;
+    gs_g *in; /* the goroutine that is in on this thread, native ones too */
+} of_thread;
+
+/* This thread's values. Not inlined, and not known to return the same address again: a goroutine may be on another
+ * thread after a call, and compilers keep the address of a thread-local variable across calls. */
+static __attribute__((noinline)) __typeof__(of_thread) *mine(void)
+{
+    __asm__ volatile("" : : : "memory");
+    return &of_thread;
+}
 
 static long starts, stops, ins, outs, overs, over_calls, idles, goexits, deads, ticks, shutdowns;
 
@@ -37,28 +46,28 @@ static long guarded;
 
 static void take_lock(void)
 {
-    if (has_lock)
+    if (mine()->has_lock)
         return;
     CHECK_EQ(pthread_mutex_lock(&big_lock), 0);
     SET(lock_owner, thread_id());
-    has_lock = 1;
+    mine()->has_lock = 1;
 }
 
 static void drop_lock(void)
 {
-    if (!has_lock)
+    if (!mine()->has_lock)
         return;
-    has_lock = 0;
+    mine()->has_lock = 0;
     SET(lock_owner, 0);
     CHECK_EQ(pthread_mutex_unlock(&big_lock), 0);
 }
 
 static void make_current(struct state *s)
 {
-    CHECK(has_lock);
-    if (current)
-        SET(current->current, 0);
-    current = s;
+    CHECK(mine()->has_lock);
+    if (mine()->current)
+        SET(mine()->current->current, 0);
+    mine()->current = s;
     if (s) {
         CHECK_EQ(GET(s->current), 0);
         SET(s->current, thread_id());
@@ -68,17 +77,17 @@ static void make_current(struct state *s)
 static void on_start(void *ctx)
 {
     CHECK(ctx == &guarded);
-    CHECK(!started);
-    started = 1;
+    CHECK(!mine()->started);
+    mine()->started = 1;
     ADD(starts, 1);
 }
 
 static void on_stop(void *ctx)
 {
     (void)ctx;
-    CHECK(started);
-    CHECK(!in);
-    started = 0;
+    CHECK(mine()->started);
+    CHECK(!mine()->in);
+    mine()->started = 0;
     drop_lock();
     ADD(stops, 1);
 }
@@ -87,10 +96,10 @@ static void on_in(void *ctx, gs_g *g)
 {
     struct state *s = gs_data(g);
     (void)ctx;
-    CHECK(started);
-    CHECK(!in);
+    CHECK(mine()->started);
+    CHECK(!mine()->in);
     CHECK(!gs_self());
-    in = g;
+    mine()->in = g;
     ADD(ins, 1);
     if (s) {
         take_lock();
@@ -104,12 +113,12 @@ static void on_out(void *ctx, gs_g *g)
 {
     struct state *s = gs_data(g);
     (void)ctx;
-    CHECK(started);
-    CHECK(in == g);
-    in = NULL;
+    CHECK(mine()->started);
+    CHECK(mine()->in == g);
+    mine()->in = NULL;
     ADD(outs, 1);
     if (s) {
-        CHECK(current == s);
+        CHECK(mine()->current == s);
         make_current(NULL);
     }
 }
@@ -118,13 +127,13 @@ static bool on_over(void *ctx, gs_g *from, gs_g *to)
 {
     (void)ctx;
     ADD(over_calls, 1);
-    CHECK(in == from);
+    CHECK(mine()->in == from);
     CHECK(from != to);
     if (!gs_data(from) || !gs_data(to))
         return false;
-    CHECK(current == gs_data(from));
+    CHECK(mine()->current == gs_data(from));
     make_current(gs_data(to));
-    in = to;
+    mine()->in = to;
     ADD(overs, 1);
     return true;
 }
@@ -132,9 +141,9 @@ static bool on_over(void *ctx, gs_g *from, gs_g *to)
 static void on_idle(void *ctx)
 {
     (void)ctx;
-    CHECK(started);
-    CHECK(!in);
-    CHECK(!current);
+    CHECK(mine()->started);
+    CHECK(!mine()->in);
+    CHECK(!mine()->current);
     drop_lock();
     ADD(idles, 1);
 }
@@ -147,12 +156,12 @@ static void on_goexit(void *ctx, gs_g *g)
     ADD(goexits, 1);
     if (!s)
         return;
-    CHECK(current == s);
+    CHECK(mine()->current == s);
     /* Destructors may park. */
     gs_yield();
-    CHECK(current == s);
+    CHECK(mine()->current == s);
     CHECK_EQ(gs_sleep(50 * US), 0);
-    CHECK(current == s);
+    CHECK(mine()->current == s);
     s->cleared = 1;
 }
 
@@ -209,7 +218,7 @@ static void forget_counts(void)
 /* A step of the interpreter: only where lock and state are the thread's. */
 static void step(struct state *s)
 {
-    CHECK(current == s);
+    CHECK(mine()->current == s);
     CHECK_EQ(GET(s->current), thread_id());
     CHECK_EQ(GET(lock_owner), thread_id());
     guarded++;
@@ -296,7 +305,7 @@ static void be_native(void *arg)
     int i;
     CHECK(!gs_data(gs_self()));
     for (i = 0; i < j->rounds; i++) {
-        CHECK(!current);
+        CHECK(!mine()->current);
         if (random_next(&j->random) % 2)
             gs_yield();
         else
@@ -407,7 +416,7 @@ static void run_under_hooks(struct mixed m)
     CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
     CHECK_EQ(gs_set_hooks(&h), 0);
     CHECK_EQ(gs_run(run_mixed, &m), 0);
-    CHECK(!started);
+    CHECK(!mine()->started);
     CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
     CHECK_EQ(gs_set_hooks(NULL), 0);
     CHECK_EQ(starts, stops);

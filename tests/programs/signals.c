@@ -304,7 +304,11 @@ static void look_around(int sig, siginfo_t *info, void *context)
     seen.usr1 = sigismember(&now, SIGUSR1);
     seen.usr2 = sigismember(&now, SIGUSR2);
     seen.on_the_stack = &here < seen.frame && (size_t)(seen.frame - &here) < 32 * KIB;
+#if defined(__aarch64__)
+    ((ucontext_t *)context)->uc_mcontext.pc += 4; /* str wzr, [x0] */
+#else
     ((ucontext_t *)context)->uc_mcontext.gregs[REG_RIP] += 2; /* mov %eax, (%rdi) */
+#endif
 }
 
 static void fault_and_go_on(void *arg)
@@ -314,7 +318,11 @@ static void fault_and_go_on(void *arg)
     (void)arg;
     seen.frame = &here;
     CHECK_EQ(pthread_sigmask(SIG_SETMASK, NULL, &before), 0);
+#if defined(__aarch64__)
+    __asm__ volatile("mov x0, xzr\n\tstr wzr, [x0]" : : : "x0", "memory");
+#else
     __asm__ volatile("movl %%eax, (%%rdi)" : : "a"(0), "D"(0) : "memory");
+#endif
     CHECK_EQ(pthread_sigmask(SIG_SETMASK, NULL, &after), 0);
     CHECK(sigismember(&before, SIGUSR1) == sigismember(&after, SIGUSR1));
     CHECK(sigismember(&before, SIGSEGV) == sigismember(&after, SIGSEGV));

@@ -1,5 +1,5 @@
 /*
- * What belongs to a goroutine wherever it runs: errno, rounding mode, x87 control word, registers.
+ * What belongs to a goroutine wherever it runs: errno, rounding mode, control words, registers.
  * This program is also built with -O3 -flto, where compilers cache the most.
  */
 #include "check.h"
@@ -54,6 +54,18 @@ static unsigned get_mxcsr(void)
 static void set_mxcsr(unsigned w)
 {
     __asm__ volatile("ldmxcsr %0" : : "m"(w));
+}
+#elif defined(__aarch64__)
+static uint64_t get_fpcr(void)
+{
+    uint64_t w;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(w));
+    return w;
+}
+
+static void set_fpcr(uint64_t w)
+{
+    __asm__ volatile("msr fpcr, %0" : : "r"(w));
 }
 #endif
 
@@ -318,6 +330,25 @@ static void keep_control_words(void *arg)
         go_elsewhere(i);
         CHECK_EQ(get_x87(), x87);
         CHECK_EQ(get_mxcsr() & 0x8040u, flush);
+    }
+}
+
+GO_TEST(control_words_belong_to_the_goroutine)
+{
+    many_of(keep_control_words);
+}
+#elif defined(__aarch64__)
+static void keep_control_words(void *arg)
+{
+    /* Two bits for the rounding mode; flush to zero; one NaN for all. */
+    const uint64_t own = (uint64_t)((intptr_t)arg % 4) << 22 | (uint64_t)((intptr_t)arg % 3 == 0) << 24 |
+                         (uint64_t)((intptr_t)arg % 5 == 0) << 25;
+    const uint64_t fpcr = (get_fpcr() & ~(UINT64_C(15) << 22)) | own;
+    int i;
+    set_fpcr(fpcr);
+    for (i = 0; i < 120; i++) {
+        go_elsewhere(i);
+        CHECK_EQ(get_fpcr(), fpcr);
     }
 }
 

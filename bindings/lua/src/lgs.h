@@ -140,20 +140,41 @@ void lgs_boxes_drop(lua_State *L, struct shared **gone);
 /* The bubble whose goroutines the thread runs; NULL: none. They never go to another thread. */
 extern _Thread_local struct bubble *lgs_bubble __attribute__((tls_model("initial-exec")));
 
+/* lgs_bubble of the thread that the caller is on now. On x86-64 each access finds the thread anew; other compilers keep
+   the thread's address in a register, even across a call that moves the goroutine to another thread. */
+#if defined(__x86_64__)
+static inline struct bubble *lgs_bubble_here(void)
+{
+    return lgs_bubble;
+}
+#else
+struct bubble *lgs_bubble_here(void) __attribute__((noinline));
+#endif
+
+/* For loops that wait for another thread: the processor may take its time. */
+static inline void lgs_pause(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("isb");
+#endif
+}
+
 /* Locks for a few instructions: the holder isn't stopped, and calls nothing. In a bubble nothing stops it, and
    gs_preempt_enable would be a step. */
 static inline void lgs_spin_lock(_Atomic bool *locked)
 {
-    if (!lgs_bubble)
+    if (!lgs_bubble_here())
         gs_preempt_disable();
     while (atomic_exchange_explicit(locked, true, memory_order_acquire))
-        __builtin_ia32_pause();
+        lgs_pause();
 }
 
 static inline void lgs_spin_unlock(_Atomic bool *locked)
 {
     atomic_store_explicit(locked, false, memory_order_release);
-    if (!lgs_bubble)
+    if (!lgs_bubble_here())
         gs_preempt_enable();
 }
 

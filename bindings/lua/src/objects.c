@@ -15,6 +15,14 @@ static const char boxes_key;
 
 _Thread_local struct bubble *lgs_bubble;
 
+#if !defined(__x86_64__)
+struct bubble *lgs_bubble_here(void)
+{
+    __asm__ volatile("" : : : "memory");
+    return lgs_bubble;
+}
+#endif
+
 /* The function that destroys an object, by type. Each state that makes the metatable sets the same one. */
 static lgs_destroyer *_Atomic destroy[LGS_TYPES];
 
@@ -73,7 +81,7 @@ void *lgs_new(lua_State *L, size_t size, enum lgs_type type)
         luaL_error(L, "not enough memory");
     s->refs = 1;
     s->type = (uint8_t)type;
-    s->inside = lgs_bubble != NULL;
+    s->inside = lgs_bubble_here() != NULL;
     box->s = s;
     return s;
 }

@@ -204,7 +204,7 @@ static struct state *new_state(struct bubble *b)
 
 static void *make_state(void *at)
 {
-    *(struct state **)at = new_state(lgs_bubble);
+    *(struct state **)at = new_state(lgs_bubble_here());
     return NULL;
 }
 

@@ -188,7 +188,7 @@ static ssize_t receive(struct file *f, char *to, size_t n, struct sockaddr_stora
     for (;;) {
         gs_deadline soon = gs_after_ns(LOOK_EVERY);
         /* In a bubble sockets never block the thread. */
-        bool last = lgs_bubble || (deadline != GS_FOREVER && deadline <= soon);
+        bool last = lgs_bubble_here() || (deadline != GS_FOREVER && deadline <= soon);
         *len = sizeof *a;
         ssize_t r = gs_recvfrom(f->fd, to, n, 0, (struct sockaddr *)a, len, last ? deadline : soon);
         if (r != -ETIMEDOUT || last || lgs_is_closed(f))

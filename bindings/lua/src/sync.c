@@ -51,7 +51,7 @@ static void destroy_chan(struct shared *s, struct shared **gone)
     if (c->timer) {
         gs_cancel_disable();
         /* When its bubble is over, the timer's function never goes on. */
-        bool waits = !c->shared.inside || lgs_bubble;
+        bool waits = !c->shared.inside || lgs_bubble_here();
         if ((waits ? gs_timer_stop_wait(c->timer, GS_FOREVER) : gs_timer_stop(c->timer)) == 1)
             count_timers(c, -1);
         gs_cancel_enable();

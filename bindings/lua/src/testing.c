@@ -120,7 +120,7 @@ static void begin(void *arg)
 static size_t frames(void *ctx, gs_g *g, gs_frame *to, size_t room)
 {
     (void)ctx;
-    return lgs_main_frames(lgs_bubble, g, to, room);
+    return lgs_main_frames(lgs_bubble_here(), g, to, room);
 }
 
 static void *run_thread(void *arg)

@@ -44,7 +44,7 @@ void lgs_forget_state(struct state *S)
         struct state *running = S;
         atomic_compare_exchange_strong(&t->running, &running, NULL);
         while (atomic_load(&t->ticked) == S)
-            __builtin_ia32_pause();
+            lgs_pause();
     }
     lgs_spin_unlock(&threads_locked);
 }

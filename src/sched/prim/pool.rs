@@ -211,7 +211,7 @@ struct AddressPage<T> {
 
 /// The number of addresses in a page, which has two fields before them.
 const BLOCK: usize = 510;
-const _: () = assert!(size_of::<AddressPage<()>>() == crate::os::PAGE);
+const _: () = assert!(crate::os::PAGE.is_multiple_of(size_of::<AddressPage<()>>()));
 
 impl<T> Pile<T> {
     fn new() -> Pile<T> {

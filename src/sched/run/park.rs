@@ -443,7 +443,7 @@ impl Block {
 /// Meanwhile the registers of the user's code are on the stack, where `embed::for_each` shows them.
 struct WaitsInside {
     m: Option<MRef>,
-    registers: [usize; 6],
+    registers: arch::Kept,
 }
 
 impl WaitsInside {

@@ -88,7 +88,7 @@ pub fn forked() {
 fn note_signal() {
     // Release: pairs with the Acquire in `main`.
     SIGNALS.fetch_add(1, Ordering::Release);
-    futex::wake(&SIGNALS, 1);
+    futex::wake_in_handler(&SIGNALS, 1);
 }
 
 /// `seen`: how many signals had come before the thread was started.

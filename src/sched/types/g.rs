@@ -13,7 +13,7 @@ use crate::sched::run::group::Group;
 use crate::stack::{SizeClass, Stack};
 use crate::{arch, os, trace};
 use core::cell::{Cell, UnsafeCell};
-use core::ffi::{CStr, c_void};
+use core::ffi::{CStr, c_char, c_void};
 use core::ops::Deref;
 use core::ptr::NonNull;
 use core::sync::atomic::{
@@ -198,7 +198,7 @@ pub struct G {
     /// The worker group on whose threads the goroutine begins, or null.
     pub group: Cell<*const Group>,
     /// The name: a C string that the goroutine owns, or null.
-    pub name: AtomicPtr<i8>,
+    pub name: AtomicPtr<c_char>,
     /// What the reader of a trace knows of the goroutine.
     pub trace: trace::GoWord,
 }

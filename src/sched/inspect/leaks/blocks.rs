@@ -13,8 +13,8 @@
 //! doesn't, or another allocator has made the memory, then a pointer to anywhere in the mapping, and
 //! in those that adjoin it, counts as a reference.
 
-use crate::os::PAGE;
 use crate::os::maps::{self, Kind, Mapping};
+use crate::os::page_size;
 use core::ops::Range;
 
 /// An object of the user's, whose block is looked for.
@@ -139,7 +139,7 @@ fn walk_heap_of_thread(
     let Some([arena, _]) = reader.at(heap) else { return false };
     let Some([size, _]) = reader.at(heap + 16) else { return false };
     let end = heap + size;
-    if size > HEAP || size % PAGE != 0 || end > area_end {
+    if size > HEAP || size % page_size() != 0 || end > area_end {
         return false;
     }
     if arena != heap + HEAP_INFO {
@@ -217,7 +217,7 @@ fn walk_chunks(reader: &mut Headers, mapping: Range<usize>, objects: &mut [Objec
             let is_chunk = before == 0
                 && word & (BITS & !IS_OF_THREAD) == IS_MAPPED
                 && size != 0
-                && size.is_multiple_of(PAGE)
+                && size.is_multiple_of(page_size())
                 && size <= mapping.end - at;
             if !is_chunk {
                 return;
@@ -250,7 +250,7 @@ impl Headers {
         }
         if at < self.start || at + 16 > self.start + self.len {
             let mut len = 0;
-            let end = (at + 16).next_multiple_of(PAGE);
+            let end = (at + 16).next_multiple_of(page_size());
             maps::read(at..end, &mut self.piece, &mut |from, words| {
                 if from == at {
                     len = words.len() * 8;
@@ -292,7 +292,7 @@ mod tests {
                 };
                 assert_eq!(start, block);
                 // Below the topmost chunk the block's last word is left out.
-                assert!(end + HEADER / 2 >= block + size && end < block + size + 2 * PAGE);
+                assert!(end + HEADER / 2 >= block + size && end < block + size + 2 * page_size());
                 libc::free(block as *mut _);
             }
         }
@@ -323,7 +323,7 @@ mod tests {
         static GLOBAL: [u64; 4] = [1; 4];
         assert_eq!(block_of(GLOBAL.as_ptr() as usize), Block::Always);
         let at = crate::os::mem::map(LARGE).unwrap();
-        let Block::Mapping { start, end } = block_of(at + PAGE) else { panic!("a block") };
+        let Block::Mapping { start, end } = block_of(at + page_size()) else { panic!("a block") };
         assert!(start <= at && end >= at + LARGE);
         // SAFETY: mapped above, and used no more.
         unsafe { crate::os::mem::release(at, LARGE) };

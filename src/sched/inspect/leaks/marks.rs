@@ -2,6 +2,7 @@
 //! them.
 
 use super::blocks::{Block, Object};
+use crate::arch;
 use crate::os::mapped::Mapped;
 
 /// A goroutine.
@@ -50,7 +51,7 @@ struct Edge {
 const FILTER: u32 = 20;
 const PAGE_BITS: u32 = 12;
 /// The bits of a word that make up an address. The others may be a tag, as in NaN boxes.
-const ADDRESS: u64 = (1 << 47) - 1;
+const ADDRESS: u64 = arch::ADDRESSES as u64 - 1;
 
 /// The marks of a search.
 pub struct Marks {

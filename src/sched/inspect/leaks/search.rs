@@ -24,7 +24,7 @@ use core::sync::atomic::Ordering;
 /// The caller, which is live.
 pub struct Caller {
     /// Its callee-saved registers.
-    pub registers: [usize; 6],
+    pub registers: arch::Kept,
     /// The lowest address of its stack that is not the search's own.
     pub sp: usize,
 }
@@ -302,8 +302,8 @@ impl<'a> Search<'a> {
     fn add_context(&mut self, context: *const c_void) {
         // SAFETY: the handler that was given the context is still waiting. Its vector registers are
         // on a stack, near the context.
-        let registers = unsafe { (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
-        registers.into_iter().for_each(|word| self.add_word(word as usize));
+        let registers = unsafe { arch::all_registers(context) };
+        registers.for_each(|word| self.add_word(word));
     }
 
     /// Cuts the memory of the scheduler and of the search. The library's heap stays, because it has

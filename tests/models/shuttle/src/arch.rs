@@ -10,10 +10,10 @@ pub mod tsan;
 mod x86_64;
 
 pub use x86_64::{
-    Begin, FpControl, Place, RED_ZONE, Registers, TlsSlot, Words, address_of_cxa_get_globals,
-    call_handler, context_here, kept_registers, lowest_in_use, prefetch, prefetch_lines,
-    prefetch_to_write, prepare, prepare_call, restart, set_body, switch, tls_generation, tls_slot,
-    valgrind_forget, valgrind_register,
+    ADDRESSES, Begin, FpControl, Kept, Place, RED_ZONE, Registers, ReturnPlace, TlsSlot, Words,
+    address_of_cxa_get_globals, all_registers, call_handler, context_here, kept_registers,
+    lowest_in_use, prefetch, prefetch_lines, prefetch_to_write, prepare, prepare_call, restart,
+    set_body, switch, tls_generation, tls_slot, valgrind_forget, valgrind_register,
 };
 
 use crate::machine;

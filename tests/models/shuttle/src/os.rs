@@ -48,6 +48,14 @@ use crate::machine;
 pub const HAS_SIGNALS: bool = false;
 pub const PAGE: usize = 4096;
 
+pub fn page_size() -> usize {
+    PAGE
+}
+
+pub fn is_refused(_errno: i32) -> bool {
+    false
+}
+
 pub fn errno_location() -> *mut i32 {
     machine::with_thread(|t| &raw mut *t.errno)
 }
@@ -187,6 +195,18 @@ pub mod futex {
 
     pub fn wake(word: *const AtomicU32, n: i32) {
         machine::futex_wake(word as usize, n as usize);
+    }
+
+    pub fn wake_in_handler(word: *const AtomicU32, n: i32) {
+        wake(word, n);
+    }
+
+    /// The real memory: as in `src/os/futex.rs`.
+    pub fn can_read(at: usize) -> bool {
+        let none = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: the kernel checks the address, and the wait is over at once.
+        let r = unsafe { libc::syscall(libc::SYS_futex, at, libc::FUTEX_WAIT, 1, &raw const none) };
+        !(r < 0 && super::errno() == libc::EFAULT)
     }
 }
 
