@@ -299,7 +299,7 @@ static void op_gomaxprocs(struct actor *a)
     int n = gs_gomaxprocs(0);
     MUST(n >= 1 && n <= GS_MAX_PROCS);
     if (one_in(a, 40) && !in_bubble)
-        n = gs_gomaxprocs(one_in(a, 3) ? first_procs : 1 + rnd(a, 9));
+        n = one_in(a, 8) ? gs_set_default_gomaxprocs() : gs_gomaxprocs(one_in(a, 3) ? first_procs : 1 + rnd(a, 9));
     MUST(n >= 1 && n <= GS_MAX_PROCS);
 }
 

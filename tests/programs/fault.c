@@ -639,6 +639,9 @@ static void world(void)
         wait_all();
     }
     CHECK_EQ(gs_gomaxprocs(0), procs);
+    (void)GOOD(gs_set_default_gomaxprocs());
+    while (!GOOD(e = gs_gomaxprocs(procs)))
+        ;
     if (GOOD(gs_stop_the_world())) {
         CHECK_EQ(gs_foreach_g(visit, &seen), 0);
         CHECK_GE(seen, 1);

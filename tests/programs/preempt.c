@@ -1005,7 +1005,7 @@ TEST(a_config_that_makes_no_sense_is_refused)
     c.time_slice_ns = UINT64_MAX;
     CHECK_EQ(gs_init(&c), -EINVAL);
     c.time_slice_ns = 0;
-    c.flags = 8;
+    c.flags = 16;
     CHECK_EQ(gs_init(&c), -EINVAL);
     c.flags = 0;
     c.preempt_signal = -1;

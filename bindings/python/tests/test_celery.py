@@ -13,7 +13,7 @@ from test_clients import redis_port, stop  # noqa: F401
 celery = pytest.importorskip("celery", reason="celery isn't installed")
 
 TASKS = """
-import os, time
+import os, threading, time
 import gosched
 from celery import Celery
 
@@ -23,6 +23,13 @@ app.conf.broker_connection_retry_on_startup = True
 @app.task
 def add(a, b):
     return a + b
+
+all_here = threading.Barrier(150)
+
+@app.task
+def meet():
+    all_here.wait(60)
+    return gosched.num_goroutines()
 
 @app.task
 def nap(seconds):
@@ -69,7 +76,7 @@ def worker(redis_port, tmp_path_factory):  # noqa: F811
 def test_tasks_wait_at_the_same_time(worker):
     from celery import group
 
-    results = group(worker.nap.s(1) for _ in range(150))().get(timeout=60)
+    results = group(worker.meet.s() for _ in range(150))().get(timeout=120)
     assert len(results) == 150 and max(results) >= 150
 
 

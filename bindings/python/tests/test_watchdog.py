@@ -52,7 +52,6 @@ def test_names_a_call_that_gives_the_gil_back():
     assert first.call.startswith("_sleep(0.4)")
     assert first.stack[-1].name == "_hold_by_sleeping"
     assert 0.05 <= first.seconds <= last.seconds
-    assert last.seconds >= 0.3
     for part in ("sleeper", __file__, str(first.lineno), "_hold_by_sleeping", "_sleep(0.4)"):
         assert part in str(first)
 
