@@ -205,7 +205,7 @@ pub fn spawn_in_bubble(
     let options = Options {
         name: options.name,
         stack: options.stack,
-        flags: flags | flags::BUBBLE,
+        flags,
         data: options.data,
         referenced: options.referenced,
         ..Options::DEFAULT
@@ -217,6 +217,10 @@ pub fn spawn_in_bubble(
     let g = create(rt, f, arg, pc, &options, 0)?;
     g.id.store(bubble.take_id(), Ordering::Relaxed);
     g.bound_m.set(m.as_ptr());
+    // Pairs with the fence in `is_in_bubble_of`. The descriptor may have been in another bubble, whose
+    // end must not take the goroutine for one of its own.
+    fence(Ordering::Release);
+    g.flags.set(g.flags.get() | flags::BUBBLE);
     count(&bubble.p.created, 1);
     let by = m::current_g().map_or(0, |g| g.id.load(Ordering::Relaxed));
     course.log(by, Happened::Spawns { id: g.id.load(Ordering::Relaxed), function: f as usize });

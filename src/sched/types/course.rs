@@ -15,7 +15,7 @@ use crate::sched::prim::draws::Draws;
 use core::any::Any;
 use core::cell::{Cell, RefCell};
 use core::ffi::{c_int, c_void};
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, Ordering, fence};
 use std::collections::VecDeque;
 
 /// The user's check after each step of a bubble: 0: all is well.
@@ -301,7 +301,12 @@ impl G {
 
     /// Whether the goroutine is in the bubble of this M.
     pub fn is_in_bubble_of(&self, m: MRef) -> bool {
-        self.flags.seen() & flags::BUBBLE != 0 && self.bound_m.seen() == m.as_ptr().cast_const()
+        if self.flags.seen() & flags::BUBBLE == 0 {
+            return false;
+        }
+        // Pairs with the fence in `spawn_in_bubble`: with the flag comes the M.
+        fence(Ordering::Acquire);
+        self.bound_m.seen() == m.as_ptr().cast_const()
     }
 }
 

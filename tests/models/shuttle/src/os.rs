@@ -163,11 +163,19 @@ pub mod cpu {
     }
 
     /// Threads are never bound here.
-    pub struct CpuSet;
+    pub struct CpuSet(Vec<usize>);
 
     impl CpuSet {
-        pub fn new(_cpus: &[usize]) -> CpuSet {
-            CpuSet
+        pub fn new(cpus: &[usize]) -> CpuSet {
+            CpuSet(cpus.to_vec())
+        }
+
+        pub fn has(&self, cpu: usize) -> bool {
+            self.0.contains(&cpu)
+        }
+
+        pub fn len(&self) -> usize {
+            self.0.len()
         }
 
         pub fn words(&self) -> &[u64] {
