@@ -162,7 +162,9 @@ impl SignalToSelf {
 
     #[cold]
     fn to_answer() -> Option<(i32, i32)> {
-        let (rt, m) = (rt(), m::with_p()?);
+        // First: without a P the caller doesn't keep the runtime, which another thread may have ended.
+        let m = m::with_p()?;
+        let rt = rt();
         let wanted =
             rt.preempt_signal != 0 && order::is_asked(m.p()) && preempted::may_be_interrupted(m);
         (wanted && goroutine_may_wait(rt, m.p()))
