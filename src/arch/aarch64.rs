@@ -137,12 +137,12 @@
 //!   [`code_address`] drops the signature. A signature is made of the address and the frame's
 //!   address, and neither changes while a goroutine rests.
 
+use super::common::{BODY, TlsSlot, Words};
 use crate::atomic::AtomicU32;
-use core::arch::{asm, global_asm, naked_asm};
+use core::arch::{asm, naked_asm};
 use core::ffi::{CStr, c_void};
 use core::mem::{MaybeUninit, offset_of};
 use core::ops::Range;
-use core::sync::atomic::{AtomicUsize, Ordering};
 
 // Contexts.
 
@@ -190,10 +190,6 @@ impl FpControl {
         unsafe { asm!("msr fpcr, {0}", in(reg) self.fpcr, options(nostack, preserves_flags)) };
     }
 }
-
-/// Three words that a context passes to the context that runs next. Only the callers of [`switch`]
-/// know the meaning.
-pub type Words = [usize; 3];
 
 /// Memory for a context's [`Context`], in the frame of the function that switches away.
 pub struct Place(MaybeUninit<Context>);
@@ -313,36 +309,6 @@ const _: () = assert!(
 );
 
 // Beginning and end of a goroutine.
-
-/// Function and argument of the goroutine that begins on this stack now.
-///
-/// The ABI returns the two words in x0 and x1, where [`run`] expects them.
-#[repr(C)]
-pub struct Begin {
-    pub f: unsafe extern "C" fn(*mut c_void),
-    pub arg: *mut c_void,
-}
-
-/// Addresses of `begin` and `end`, as given to [`set_body`].
-///
-/// Atomics of `std`, because assembly reads them, and a model's atomics have another layout.
-static BODY: [std::sync::atomic::AtomicUsize; 2] =
-    [const { std::sync::atomic::AtomicUsize::new(0) }; 2];
-
-/// Sets what every goroutine calls before and after its function.
-///
-/// `begin` gets the words of the switch and returns function and argument. `end` returns only when
-/// another new goroutine begins on this stack, with that goroutine's function and argument. Called
-/// before the first goroutine is made, always with the same two functions: whatever publishes a
-/// goroutine to another thread publishes these words too.
-pub fn set_body(
-    begin: unsafe extern "C" fn(usize, usize, usize) -> Begin,
-    end: extern "C" fn() -> Begin,
-) {
-    let [first, last] = &BODY;
-    first.store(begin as *const () as usize, std::sync::atomic::Ordering::Relaxed);
-    last.store(end as *const () as usize, std::sync::atomic::Ordering::Relaxed);
-}
 
 /// Makes a new goroutine's context at the upper end of its stack; returns it. The goroutine begins
 /// in [`start`], with the modes `fp`.
@@ -828,17 +794,6 @@ pub fn context_here() -> libc::ucontext_t {
     context
 }
 
-/// Whether an interrupted context ran on the thread's alternate signal stack, in a signal handler.
-///
-/// # Safety
-/// `context` is the `ucontext_t` that a signal handler was given.
-pub unsafe fn was_on_alternate_stack(context: *const c_void) -> bool {
-    // SAFETY: a handler's `ucontext_t`, as the caller says.
-    let (sp, stack) =
-        unsafe { (interrupted(context).sp, (*context.cast::<libc::ucontext_t>()).uc_stack) };
-    sp.wrapping_sub(stack.ss_sp as usize) < stack.ss_size
-}
-
 /// The registers of an interrupted context.
 ///
 /// # Safety
@@ -950,19 +905,7 @@ pub unsafe extern "C" fn call_handler(
 
 // Thread-local storage.
 
-// The thread-local word, in the initial-exec model: taking its address needs no call. Only the two
-// functions below know the word, so no compiler keeps its address or value across a switch.
-global_asm!(
-    ".pushsection .tbss.gosched_m,\"awT\",@nobits",
-    ".p2align 3",
-    ".hidden gosched_m",
-    ".globl gosched_m",
-    ".type gosched_m, @object",
-    ".size gosched_m, 8",
-    "gosched_m:",
-    ".zero 8",
-    ".popsection",
-);
+// The word is in the initial-exec model: taking its address needs no call.
 
 /// Loads `{at}` with the address of the thread's word.
 macro_rules! address_of_m {
@@ -1014,78 +957,21 @@ pub unsafe fn tls_set(v: usize) {
     }
 }
 
-/// Generation of this thread's vector of thread-local blocks (*ELF Handling For Thread-Local
-/// Storage*, 3.1).
-///
-/// Changes when the thread first uses a thread-local variable of a library that was loaded since.
+/// This thread's vector of thread-local blocks.
 #[inline(always)]
-pub fn tls_generation() -> usize {
-    let generation: usize;
-    // SAFETY: only the thread itself changes either word. Not `pure`: it is read each time.
+pub(super) fn tls_vector() -> *const TlsSlot {
+    let vector;
+    // SAFETY: reads a word of the thread's control block. Not `pure`: the thread's may change.
     unsafe {
         asm!(
-            // The first word of the thread's control block is the vector's address, the vector's
-            // first word the generation.
-            "mrs {0}, tpidr_el0",
-            "ldr {0}, [{0}]",
-            "ldr {0}, [{0}]",
-            out(reg) generation,
-            options(nostack, preserves_flags, readonly),
-        );
-    }
-    generation
-}
-
-/// An object's entry in a thread's vector of thread-local blocks.
-#[repr(C)]
-pub struct TlsSlot {
-    block: AtomicUsize,
-    _allocated: usize,
-}
-
-impl TlsSlot {
-    /// Value of `block` while the thread has not used the thread-local variables of that ELF object.
-    pub const NO_BLOCK: usize = usize::MAX;
-
-    /// Address of the object's block on this thread, [`TlsSlot::NO_BLOCK`], or 0 (unset).
-    pub fn block(&self) -> usize {
-        // The thread's own code writes the word. Atomic only because the compiler doesn't see these
-        // writes.
-        self.block.load(Ordering::Relaxed)
-    }
-
-    /// The thread has no block for the object.
-    pub fn has_no_block(&self) -> bool {
-        self.block() == TlsSlot::NO_BLOCK
-    }
-
-    /// The thread's vector has never held an object with this number.
-    pub fn is_unset(&self) -> bool {
-        self.block() == 0
-    }
-}
-
-/// This thread's entry for the object with the number `module`; null if the thread's vector has
-/// none. If the thread's generation is old enough, the entry may belong to an unloaded object
-/// that had the number before.
-pub fn tls_slot(module: usize) -> *const TlsSlot {
-    let vector: *const TlsSlot;
-    // SAFETY: as in `tls_generation`.
-    unsafe {
-        asm!(
-            // As in `tls_generation`.
+            // The first word of the thread's control block.
             "mrs {0}, tpidr_el0",
             "ldr {0}, [{0}]",
             out(reg) vector,
             options(nostack, preserves_flags, readonly),
         );
-        // The entry before the first says how many there are.
-        let count = (*vector.sub(1)).block.load(Ordering::Relaxed);
-        if module == 0 || module > count {
-            return core::ptr::null();
-        }
-        vector.add(module)
     }
+    vector
 }
 
 // Symbols that another object may define.
@@ -1124,53 +1010,13 @@ pub fn address_of_cxa_get_globals() -> *mut c_void {
 
 // Probes for tools.
 
-/// A USDT probe: a `nop` with a note that tells tools the provider `gosched`, the probe's name, and
-/// in which registers the arguments are. The arguments are numbers or pointers of at most 8 bytes.
-///
-/// `$semaphore` is a static `AtomicU16`, which counts the tools that are attached to the probe. The
-/// form of the note is SystemTap's, version 3. It is written here because the probes share one
-/// semaphore; in the crate `probe` each has its own.
-macro_rules! usdt {
-    (@argument $arg:expr) => {
-        " -8@{}"
-    };
-    ($semaphore:path, $name:literal, $first:expr $(, $arg:expr)*) => {
-        // SAFETY: the code is a `nop`; a tool that puts a trap in its place changes nothing.
-        unsafe {
-            core::arch::asm!(
-                "990: nop",
-                ".pushsection .note.stapsdt,\"\",@note",
-                ".balign 4",
-                ".4byte 992f - 991f, 994f - 993f, 3",
-                "991: .asciz \"stapsdt\"",
-                "992: .balign 4",
-                // Addresses: of the `nop`, of the mark below, of the semaphore.
-                "993: .8byte 990b, _.stapsdt.base, {semaphore}",
-                ".asciz \"gosched\"",
-                concat!(".asciz \"", $name, "\""),
-                concat!(".asciz \"-8@{}", $($crate::arch::usdt!(@argument $arg),)* "\""),
-                "994: .balign 4",
-                ".popsection",
-                in(reg) ($first) as u64,
-                $(in(reg) ($arg) as u64,)*
-                semaphore = sym $semaphore,
-                options(nostack, preserves_flags),
-            );
-        }
+/// How the note of [`usdt`] names a register.
+macro_rules! usdt_register {
+    () => {
+        "{}"
     };
 }
-pub(crate) use usdt;
-
-// The mark by which tools see by how much a library's addresses were moved after it was linked. Weak,
-// and global in libgosched.a, because a program has one mark for all its probes.
-global_asm!(
-    ".pushsection .stapsdt.base,\"aR\",@progbits",
-    ".weak _.stapsdt.base",
-    ".hidden _.stapsdt.base",
-    "_.stapsdt.base: .space 1",
-    ".size _.stapsdt.base, 1",
-    ".popsection",
-);
+pub(crate) use usdt_register;
 
 // Prefetches, system calls, Valgrind.
 
@@ -1203,12 +1049,6 @@ pub fn prefetch_to_write(at: usize) {
     }
 }
 
-/// Prefetches these cache lines, counted from the line of the address, which may be invalid.
-#[inline(always)]
-pub fn prefetch_lines(at: usize, lines: Range<usize>) {
-    lines.for_each(|line| prefetch(at.wrapping_add(64 * line)));
-}
-
 /// Makes a system call. Returns its result, or a negative errno value. errno stays.
 ///
 /// # Safety
@@ -1232,19 +1072,8 @@ pub unsafe fn system_call(nr: usize, a: [usize; 6]) -> isize {
     result
 }
 
-/// Tells Valgrind that `lo..hi` is a stack, so that Valgrind doesn't take a switch for a huge
-/// frame. Returns an id for [`valgrind_forget`]. Without Valgrind: a few no-ops.
-pub fn valgrind_register(lo: usize, hi: usize) -> usize {
-    valgrind_request([0x1501, lo, hi, 0, 0, 0])
-}
-
-/// Undoes [`valgrind_register`].
-pub fn valgrind_forget(id: usize) {
-    valgrind_request([0x1502, id, 0, 0, 0, 0]);
-}
-
 /// Makes a Valgrind client request: number and arguments. Returns 0 without Valgrind.
-fn valgrind_request(args: [usize; 6]) -> usize {
+pub(super) fn valgrind_request(args: [usize; 6]) -> usize {
     let mut result: usize = 0;
     // SAFETY: the rotations add up to two full turns; under Valgrind the marked
     // sequence reads `args` and sets x3.

@@ -1,4 +1,5 @@
-//! Code that depends on the CPU: one file for each CPU, all with the items below.
+//! Code that depends on the CPU: one file for each CPU, all with the items below; and `common.rs`,
+//! which stands on them and is the same for all.
 //!
 //! [`sanitizer`] and [`tsan`] don't depend on the CPU. They are here because each switch between
 //! stacks calls them.
@@ -12,12 +13,12 @@
 //!
 //! The switch:
 //!
-//! - `Words`: `[usize; 3]`. They travel in the registers of a function's first three arguments.
 //! - `Place`: Memory for a context at rest, in the frame of the function that switches.
 //! - `Place::note_modes`, `modes`: Notes the floating-point modes before the switch, and gives
 //!   them back.
 //! - `switch`: Saves the context, stores its word in `*save`, resumes `to` with `words`.
-//!   Returns with the words of the context that switches back. Preserves what a call preserves.
+//!   Returns with the words of the context that switches back. The words travel in the registers
+//!   of a function's first three arguments. Preserves what a call preserves.
 //!   `*save` is stored before the other stack is in use. Always inlined, and without a call.
 //! - `FpControl`: Modes that calls preserve (rounding, exceptions), without status flags; `==`,
 //!   `current`, `load`.
@@ -26,9 +27,7 @@
 //!
 //! Beginning and end of a goroutine:
 //!
-//! - `Begin`: Function and argument: two words that C returns in registers.
-//! - `set_body`: Stores `begin` and `end`. Called before the first goroutine is made.
-//! - `prepare`: Makes a context on an empty stack. Resumed, it calls `begin(words)`, then the
+//! - `prepare`: Makes a context on an empty stack. Resumed, it calls `begin(words)` of `BODY`, then the
 //!   function with its argument, then `end()`; if `end` returns, the next function with its
 //!   argument, and so on.
 //! - `restart`: Empties the running stack and goes on with a function and its argument, as
@@ -72,7 +71,7 @@
 //! - `kept_registers`, `Kept`: The registers that calls preserve, for a collector.
 //! - `all_registers`: All integer registers in a handler's `ucontext_t`.
 //! - `context_here`: A `ucontext_t` of the running function, for those who read a handler's.
-//! - `interrupted` (`Registers`), `was_on_alternate_stack`: Read a handler's `ucontext_t`.
+//! - `interrupted`: The `Registers` in a handler's `ucontext_t`.
 //! - `signal_handler!(entry, handler)`: Defines `entry`, which calls `handler` with a fourth
 //!   argument: whether the kernel has called `entry`.
 //! - `call_handler`: Calls a handler on another stack. Its CFI leads back to the stack of the
@@ -82,24 +81,23 @@
 //!
 //! - `tls_get`, `tls_set`: One word for each thread. Neither address nor value is kept over a
 //!   switch, because a goroutine may resume on another thread.
-//! - `tls_generation`, `tls_slot`, `TlsSlot`: The thread's vector of blocks, as glibc lays it
-//!   out for this CPU.
+//! - `tls_vector`: The thread's vector of blocks, where the C library has it on this CPU.
 //! - `address_of_preempt_word`, `address_of_cxa_get_globals`: Addresses from the global offset
 //!   table; the second is null if no object has the symbol.
 //!
 //! Debuggers and tools:
 //!
 //! - `SAVED`, `START`: The registers in a context at rest, and where a context of `prepare` begins.
-//! - `usdt!(semaphore, name, arguments)`: A `nop` that tools find by a note.
+//! - `usdt_register!`: How the note of a `usdt!` names a register.
 //!
-//! Others: `ticks` (a counter that all processors share); `prefetch`, `prefetch_to_write`,
-//! `prefetch_lines` (hints); `system_call` (leaves errno alone); `valgrind_register`,
-//! `valgrind_forget` (requests that do nothing without Valgrind).
+//! Others: `ticks` (a counter that all processors share); `prefetch`, `prefetch_to_write` (hints);
+//! `system_call` (leaves errno alone); `valgrind_request` (does nothing without Valgrind).
 //!
 //! `docs/porting.md` says what else a new CPU needs, and how it is tested.
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;
+mod common;
 pub mod sanitizer;
 pub mod tsan;
 #[cfg(target_arch = "x86_64")]
@@ -107,6 +105,7 @@ mod x86_64;
 
 #[cfg(target_arch = "aarch64")]
 pub use aarch64::*;
+pub use common::*;
 #[cfg(target_arch = "x86_64")]
 pub use x86_64::*;
 

@@ -132,13 +132,13 @@
 //! - Between the load of rsp in [`switch`] and the jump, the CFI describes A's frame while rsp is
 //!   B's. No call is made there; only a sampling profiler can see the wrong stack.
 
+use super::common::{BODY, TlsSlot, Words};
 use crate::atomic::AtomicU32;
 use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-use core::arch::{asm, global_asm, naked_asm};
+use core::arch::{asm, naked_asm};
 use core::ffi::{CStr, c_void};
 use core::mem::{MaybeUninit, offset_of};
 use core::ops::Range;
-use core::sync::atomic::{AtomicUsize, Ordering};
 
 // Contexts.
 
@@ -188,10 +188,6 @@ impl FpControl {
         }
     }
 }
-
-/// Three words that a context passes to the context that runs next. Only the callers of [`switch`]
-/// know the meaning.
-pub type Words = [usize; 3];
 
 /// Memory for a context's [`Context`], in the frame of the function that switches away.
 pub struct Place(MaybeUninit<Context>);
@@ -325,36 +321,6 @@ pub unsafe fn switch(save: *mut usize, to: usize, words: Words, here: &mut Place
 }
 
 // Beginning and end of a goroutine.
-
-/// Function and argument of the goroutine that begins on this stack now.
-///
-/// The ABI returns the two words in rax and rdx, where [`run`] expects them. [`call_resumable`]
-/// takes the second word for a return address, which costs a wrong prediction at most.
-#[repr(C)]
-pub struct Begin {
-    pub f: unsafe extern "C" fn(*mut c_void),
-    pub arg: *mut c_void,
-}
-
-/// Addresses of `begin` and `end`, as given to [`set_body`].
-///
-/// Atomics of `std`, because assembly reads them, and a model's atomics have another layout.
-static BODY: [std::sync::atomic::AtomicUsize; 2] =
-    [const { std::sync::atomic::AtomicUsize::new(0) }; 2];
-
-/// Sets what every goroutine calls before and after its function.
-///
-/// `begin` gets the words of the switch and returns function and argument. `end` returns only when
-/// another new goroutine begins on this stack, with that goroutine's function and argument. Called
-/// before the first goroutine is made, always with the same two functions.
-pub fn set_body(
-    begin: unsafe extern "C" fn(usize, usize, usize) -> Begin,
-    end: extern "C" fn() -> Begin,
-) {
-    let [first, last] = &BODY;
-    first.store(begin as *const () as usize, std::sync::atomic::Ordering::Relaxed);
-    last.store(end as *const () as usize, std::sync::atomic::Ordering::Relaxed);
-}
 
 /// Makes a new goroutine's context at the upper end of its stack; returns it. The goroutine begins
 /// in [`start`], with the modes `fp`.
@@ -815,17 +781,6 @@ pub fn context_here() -> libc::ucontext_t {
     context
 }
 
-/// Whether an interrupted context ran on the thread's alternate signal stack, in a signal handler.
-///
-/// # Safety
-/// `context` is the `ucontext_t` that a signal handler was given.
-pub unsafe fn was_on_alternate_stack(context: *const c_void) -> bool {
-    // SAFETY: a handler's `ucontext_t`, as the caller says.
-    let (sp, stack) =
-        unsafe { (interrupted(context).sp, (*context.cast::<libc::ucontext_t>()).uc_stack) };
-    sp.wrapping_sub(stack.ss_sp as usize) < stack.ss_size
-}
-
 /// The registers of an interrupted context.
 ///
 /// # Safety
@@ -931,41 +886,19 @@ pub unsafe extern "C" fn call_handler(
 
 // Thread-local storage.
 
-// The thread-local word, in the initial-exec model: taking its address needs no call. (With musl
-// see `musl::place`.) Only the two functions below know the word, so no compiler keeps its address
-// or value across a switch.
-global_asm!(
-    ".pushsection .tbss.gosched_m,\"awT\",@nobits",
-    ".p2align 3",
-    ".hidden gosched_m",
-    ".globl gosched_m",
-    ".type gosched_m, @object",
-    ".size gosched_m, 8",
-    "gosched_m:",
-    ".zero 8",
-    ".popsection",
-);
+// The word is in the initial-exec model: taking its address needs no call. With musl see
+// `musl::word`.
 
 /// Address of the running thread's M, or 0: this thread's word.
 #[inline(always)]
 pub fn tls_get() -> usize {
     let v: usize;
-    #[cfg(target_env = "musl")]
-    let (module, offset) = musl::place();
-    // SAFETY: reads this thread's word. Not `pure`: the word must be read each time.
+    // SAFETY: this thread's word. Volatile: it must be read each time.
     #[cfg(target_env = "musl")]
     unsafe {
-        asm!(
-            "mov {0}, qword ptr fs:[8]",
-            "mov {0}, qword ptr [{0} + 8*{1}]",
-            "mov {0}, qword ptr [{0} + {2}]",
-            out(reg) v,
-            in(reg) module,
-            in(reg) offset,
-            options(nostack, preserves_flags, readonly),
-        );
+        v = musl::word().read_volatile();
     }
-    // SAFETY: as above.
+    // SAFETY: reads this thread's word. Not `pure`: the word must be read each time.
     #[cfg(not(target_env = "musl"))]
     unsafe {
         asm!(
@@ -986,23 +919,12 @@ pub fn tls_get() -> usize {
 /// The word is 0 or the address of the M whose thread this is: callers of [`tls_get`] rely on it.
 #[inline(always)]
 pub unsafe fn tls_set(v: usize) {
-    #[cfg(target_env = "musl")]
-    let (module, offset) = musl::place();
-    // SAFETY: writes this thread's word.
+    // SAFETY: this thread's word.
     #[cfg(target_env = "musl")]
     unsafe {
-        asm!(
-            "mov {0}, qword ptr fs:[8]",
-            "mov {0}, qword ptr [{0} + 8*{1}]",
-            "mov qword ptr [{0} + {2}], {3}",
-            out(reg) _,
-            in(reg) module,
-            in(reg) offset,
-            in(reg) v,
-            options(nostack, preserves_flags),
-        );
+        musl::word().write_volatile(v);
     }
-    // SAFETY: as above.
+    // SAFETY: writes this thread's word.
     #[cfg(not(target_env = "musl"))]
     unsafe {
         asm!(
@@ -1028,8 +950,28 @@ mod musl {
     /// Bytes from the beginning of a block of that object to the word.
     static OFFSET: AtomicUsize = AtomicUsize::new(0);
 
+    /// The running thread's word. A switch may follow only once the word was read or written.
     #[inline(always)]
-    pub fn place() -> (usize, usize) {
+    pub fn word() -> *mut usize {
+        let (module, offset) = place();
+        let word;
+        // SAFETY: reads the thread's control block and its vector. Not `pure`: threads change.
+        unsafe {
+            asm!(
+                "mov {word}, qword ptr fs:[8]",
+                "mov {word}, qword ptr [{word} + 8*{module}]",
+                "add {word}, {offset}",
+                word = out(reg) word,
+                module = in(reg) module,
+                offset = in(reg) offset,
+                options(nostack, readonly),
+            );
+        }
+        word
+    }
+
+    #[inline(always)]
+    fn place() -> (usize, usize) {
         // Acquire: pairs with the Release in `look_up`; with the number comes the offset.
         match MODULE.load(Ordering::Acquire) {
             0 => look_up(),
@@ -1066,81 +1008,20 @@ mod musl {
     }
 }
 
-/// Generation of this thread's vector of thread-local blocks (*ELF Handling For Thread-Local
-/// Storage*, 3.1).
-///
-/// Changes when the thread first uses a thread-local variable of a library that was loaded since;
-/// with musl, when any thread has loaded a library with such variables.
+/// This thread's vector of thread-local blocks.
 #[inline(always)]
-pub fn tls_generation() -> usize {
-    let generation: usize;
-    // SAFETY: only the thread itself changes either word, or musl, which keeps the old vector.
-    // Not `pure`: it is read each time.
+pub(super) fn tls_vector() -> *const TlsSlot {
+    let vector;
+    // SAFETY: reads a word of the thread's control block. Not `pure`: the thread's may change.
     unsafe {
         asm!(
-            // The second word of the thread's control block is the vector's address, the vector's
-            // first word the generation; with musl, which never removes one, the number of entries.
-            "mov {0}, qword ptr fs:[8]",
-            "mov {0}, qword ptr [{0}]",
-            out(reg) generation,
-            options(nostack, preserves_flags, readonly),
-        );
-    }
-    generation
-}
-
-/// An object's entry in a thread's vector of thread-local blocks.
-#[repr(C)]
-pub struct TlsSlot {
-    block: AtomicUsize,
-    #[cfg(not(target_env = "musl"))]
-    _allocated: usize,
-}
-
-impl TlsSlot {
-    /// Value of `block` while the thread has not used the thread-local variables of that ELF object.
-    /// musl gives each thread a block for every object at once.
-    pub const NO_BLOCK: usize = usize::MAX;
-
-    /// Address of the object's block on this thread, [`TlsSlot::NO_BLOCK`], or 0 (unset).
-    pub fn block(&self) -> usize {
-        // The thread's own code writes the word. Atomic only because the compiler doesn't see these
-        // writes.
-        self.block.load(Ordering::Relaxed)
-    }
-
-    /// The thread has no block for the object.
-    pub fn has_no_block(&self) -> bool {
-        self.block() == TlsSlot::NO_BLOCK
-    }
-
-    /// The thread's vector has never held an object with this number.
-    pub fn is_unset(&self) -> bool {
-        self.block() == 0
-    }
-}
-
-/// This thread's entry for the object with the number `module`; null if the thread's vector has
-/// none. If the thread's generation is old enough, the entry may belong to an unloaded object
-/// that had the number before.
-pub fn tls_slot(module: usize) -> *const TlsSlot {
-    let vector: *const TlsSlot;
-    // SAFETY: as in `tls_generation`.
-    unsafe {
-        asm!(
-            // As in `tls_generation`.
+            // The second word of the thread's control block.
             "mov {0}, qword ptr fs:[8]",
             out(reg) vector,
             options(nostack, preserves_flags, readonly),
         );
-        // glibc has the number of entries before the first.
-        let counter = if cfg!(target_env = "musl") { vector } else { vector.sub(1) };
-        let count = (*counter).block.load(Ordering::Relaxed);
-        if module == 0 || module > count {
-            return core::ptr::null();
-        }
-        vector.add(module)
     }
+    vector
 }
 
 // Symbols that another object may define.
@@ -1179,53 +1060,13 @@ pub fn address_of_cxa_get_globals() -> *mut c_void {
 
 // Probes for tools.
 
-/// A USDT probe: a `nop` with a note that tells tools the provider `gosched`, the probe's name, and
-/// in which registers the arguments are. The arguments are numbers or pointers of at most 8 bytes.
-///
-/// `$semaphore` is a static `AtomicU16`, which counts the tools that are attached to the probe. The
-/// form of the note is SystemTap's, version 3. It is written here because the probes share one
-/// semaphore; in the crate `probe` each has its own.
-macro_rules! usdt {
-    (@argument $arg:expr) => {
-        " -8@%{}"
-    };
-    ($semaphore:path, $name:literal, $first:expr $(, $arg:expr)*) => {
-        // SAFETY: the code is a `nop`; a tool that puts a trap in its place changes nothing.
-        unsafe {
-            core::arch::asm!(
-                "990: nop",
-                ".pushsection .note.stapsdt,\"\",@note",
-                ".balign 4",
-                ".4byte 992f - 991f, 994f - 993f, 3",
-                "991: .asciz \"stapsdt\"",
-                "992: .balign 4",
-                // Addresses: of the `nop`, of the mark below, of the semaphore.
-                "993: .8byte 990b, _.stapsdt.base, {semaphore}",
-                ".asciz \"gosched\"",
-                concat!(".asciz \"", $name, "\""),
-                concat!(".asciz \"-8@%{}", $($crate::arch::usdt!(@argument $arg),)* "\""),
-                "994: .balign 4",
-                ".popsection",
-                in(reg) ($first) as u64,
-                $(in(reg) ($arg) as u64,)*
-                semaphore = sym $semaphore,
-                options(nostack, preserves_flags),
-            );
-        }
+/// How the note of [`usdt`] names a register.
+macro_rules! usdt_register {
+    () => {
+        "%{}"
     };
 }
-pub(crate) use usdt;
-
-// The mark by which tools see by how much a library's addresses were moved after it was linked. Weak,
-// and global in libgosched.a, because a program has one mark for all its probes.
-global_asm!(
-    ".pushsection .stapsdt.base,\"aR\",@progbits",
-    ".weak _.stapsdt.base",
-    ".hidden _.stapsdt.base",
-    "_.stapsdt.base: .space 1",
-    ".size _.stapsdt.base, 1",
-    ".popsection",
-);
+pub(crate) use usdt_register;
 
 // Prefetches, system calls, Valgrind.
 
@@ -1249,12 +1090,6 @@ pub fn prefetch(at: usize) {
 pub fn prefetch_to_write(at: usize) {
     // SAFETY: the instruction never faults; a processor that doesn't know it does nothing.
     unsafe { asm!("prefetchw [{0}]", in(reg) at, options(nostack, preserves_flags, readonly)) };
-}
-
-/// Prefetches these cache lines, counted from the line of the address, which may be invalid.
-#[inline(always)]
-pub fn prefetch_lines(at: usize, lines: Range<usize>) {
-    lines.for_each(|line| prefetch(at.wrapping_add(64 * line)));
 }
 
 /// Makes a system call. Returns its result, or a negative errno value. errno stays.
@@ -1284,19 +1119,8 @@ pub unsafe fn system_call(nr: usize, a: [usize; 6]) -> isize {
     result
 }
 
-/// Tells Valgrind that `lo..hi` is a stack, so that Valgrind doesn't take a switch for a huge
-/// frame. Returns an id for [`valgrind_forget`]. Without Valgrind: a few no-ops.
-pub fn valgrind_register(lo: usize, hi: usize) -> usize {
-    valgrind_request([0x1501, lo, hi, 0, 0, 0])
-}
-
-/// Undoes [`valgrind_register`].
-pub fn valgrind_forget(id: usize) {
-    valgrind_request([0x1502, id, 0, 0, 0, 0]);
-}
-
 /// Makes a Valgrind client request: number and arguments. Returns 0 without Valgrind.
-fn valgrind_request(args: [usize; 6]) -> usize {
+pub(super) fn valgrind_request(args: [usize; 6]) -> usize {
     let mut result: usize = 0;
     // SAFETY: the rotations add up to two full turns; under Valgrind the marked
     // sequence reads `args` and sets rdx.

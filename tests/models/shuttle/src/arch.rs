@@ -5,19 +5,27 @@
 pub mod sanitizer;
 #[path = "../../../../src/arch/tsan.rs"]
 pub mod tsan;
+#[path = "../../../../src/arch/common.rs"]
+#[allow(dead_code, unused_macros, unused_imports)]
+mod common;
 #[path = "../../../../src/arch/x86_64.rs"]
 #[allow(dead_code, unused_macros, unused_imports)]
 mod x86_64;
 
+pub use common::{
+    Begin, TlsSlot, Words, prefetch_lines, set_body, tls_generation, tls_slot, valgrind_forget,
+    valgrind_register,
+};
 pub use x86_64::{
-    ADDRESSES, Begin, FpControl, Kept, Place, RED_ZONE, Registers, ReturnPlace, TlsSlot, Words,
+    ADDRESSES, FpControl, Kept, Place, RED_ZONE, Registers, ReturnPlace,
     address_of_cxa_get_globals, all_registers, call_handler, context_here, kept_registers,
-    lowest_in_use, prefetch, prefetch_lines, prefetch_to_write, prepare, prepare_call, restart,
-    set_body, switch, tls_generation, tls_slot, valgrind_forget, valgrind_register,
+    lowest_in_use, prefetch, prefetch_to_write, prepare, prepare_call, restart, switch,
 };
 
 use crate::machine;
-pub(crate) use x86_64::usdt;
+pub(crate) use common::usdt;
+pub(crate) use x86_64::usdt_register;
+use x86_64::{tls_vector, valgrind_request};
 
 pub fn address_of_preempt_word() -> *const core::sync::atomic::AtomicU32 {
     &raw const crate::sched::run::requests::gs_preempt_word
