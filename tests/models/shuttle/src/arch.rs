@@ -1,13 +1,13 @@
 //! The real context switch, and a thread-local word for each modelled thread:
 //! goroutines run on stacks of their own and move from thread to thread.
 
+#[path = "../../../../src/arch/common.rs"]
+#[allow(dead_code, unused_macros, unused_imports)]
+mod common;
 #[path = "../../../../src/arch/sanitizer.rs"]
 pub mod sanitizer;
 #[path = "../../../../src/arch/tsan.rs"]
 pub mod tsan;
-#[path = "../../../../src/arch/common.rs"]
-#[allow(dead_code, unused_macros, unused_imports)]
-mod common;
 #[path = "../../../../src/arch/x86_64.rs"]
 #[allow(dead_code, unused_macros, unused_imports)]
 mod x86_64;
