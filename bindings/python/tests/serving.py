@@ -79,7 +79,8 @@ class Server:
         self.process = subprocess.Popen(
             [*command, *(str(argument).replace("PORT", str(self.port)) for argument in arguments)],
             cwd=directory, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, start_new_session=True,
-            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            # A file that is written twice within a second must not be taken from the cache of the first.
+            env={**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"},
         )
         if answers:
             try:
@@ -136,6 +137,37 @@ class Server:
         for thread in threads:
             thread.join()
         return answers
+
+    def reload(self, write, text):
+        """Calls write(), which changes the application, and waits until the answer to / is this text. The server may answer
+        before it begins to watch its files, and then never sees the change; so the application is written again every 10
+        seconds."""
+        again = 0
+
+        def answers():
+            nonlocal again
+            if time.monotonic() >= again:
+                write()
+                again = time.monotonic() + 10
+            try:
+                return self.get("/") == (200, text)
+            except OSError:  # while no server runs
+                return False
+
+        self.until(answers)
+
+    def meet(self, n):
+        """Makes n requests to an application's /meet, which are all under way before one ends, each in a goroutine of its
+        own."""
+        answers = self.get_many(["/meet/%d" % n] * n)
+        assert {status for status, _ in answers} == {200}, (answers, self.text())
+        assert len({goroutine for _, goroutine in answers}) == n
+
+    def workers(self):
+        """The processes of two workers, once both have answered."""
+        pids = set()
+        self.until(lambda: len(pids) == 2 or pids.update(pid for _, pid in self.get_many(["/slow/0.1"] * 20)))
+        return pids
 
     def end(self, number=signal.SIGTERM):
         """The status with which it ends after this signal; None: it has ended by itself."""

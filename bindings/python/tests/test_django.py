@@ -93,16 +93,10 @@ def serve(directory, *options, **kwargs):
     return Server(directory, "manage.py", "runserver", "127.0.0.1:PORT", *options, **kwargs)
 
 
-def meet(server, n):
-    answers = server.get_many(["/meet/%d" % n] * n)
-    assert {status for status, _ in answers} == {200}, (answers, server.text())
-    assert len({goroutine for _, goroutine in answers}) == n
-
-
 def test_requests_at_the_same_time(tmp_path):
     migrate(tmp_path)
     with serve(tmp_path, "--noreload") as server:
-        meet(server, 100)
+        server.meet(100)
         answers = server.get_many(["/create/%d" % n for n in range(50)])
         assert answers == [(200, "1")] * 50, (answers, server.text())
         assert server.get("/count") == (200, "50")
@@ -115,17 +109,9 @@ def test_reload(tmp_path):
     with serve(tmp_path) as server:
         assert server.get("/") == (200, "version 1")
         # The processes that serve are children, which the reloader starts.
-        meet(server, 30)
-        write(tmp_path, version=2)
-
-        def is_new():
-            try:
-                return server.get("/") == (200, "version 2")
-            except OSError:
-                return False
-
-        server.until(is_new)
-        meet(server, 30)
+        server.meet(30)
+        server.reload(lambda: write(tmp_path, version=2), "version 2")
+        server.meet(30)
         assert server.end(signal.SIGINT) == 0
         assert "Traceback" not in server.text(), server.text()
 
@@ -147,7 +133,7 @@ def test_under_uvicorn(tmp_path):
     migrate(tmp_path)
     with Server(tmp_path, "-m", "uvicorn", "manage:asgi", "--port", "PORT", "--lifespan", "off") as server:
         # Views that aren't coroutines.
-        meet(server, 60)
+        server.meet(60)
         answers = server.get_many(["/create/%d" % n for n in range(30)])
         assert answers == [(200, "1")] * 30, (answers, server.text())
         assert server.end(signal.SIGINT) == 0
@@ -158,7 +144,7 @@ def test_under_gunicorn(tmp_path):
     migrate(tmp_path)
     options = ["-k", "gosched.gunicorn.GoschedWorker", "-b", "127.0.0.1:PORT", "manage:wsgi"]
     with Server(tmp_path, "-m", "gunicorn", *options, gosched=False) as server:
-        meet(server, 60)
+        server.meet(60)
         answers = server.get_many(["/create/%d" % n for n in range(30)])
         assert answers == [(200, "1")] * 30, (answers, server.text())
         assert server.end() == 0

@@ -45,18 +45,8 @@ def test_debug_and_reload(tmp_path, arguments):
     application.write_text(APP.replace("VERSION", "1"))
     with Server(tmp_path, *arguments) as server:
         assert server.get("/") == (200, "version 1")
-        application.write_text(APP.replace("VERSION", "2"))
-
-        def is_new():
-            try:
-                return server.get("/") == (200, "version 2")
-            except OSError:
-                return False
-
-        server.until(is_new)
+        server.reload(lambda: application.write_text(APP.replace("VERSION", "2")), "version 2")
         # The process that serves is a child of a child, and patched.
-        answers = server.get_many(["/meet/50"] * 50)
-        assert {status for status, _ in answers} == {200}, server.text()
-        assert len({goroutine for _, goroutine in answers}) == 50
+        server.meet(50)
         assert server.end(signal.SIGINT) == 0
         assert "Traceback" not in server.text() and "PatchWarning" not in server.text(), server.text()

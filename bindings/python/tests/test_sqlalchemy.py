@@ -72,7 +72,7 @@ def test_a_full_pool_times_out(url):
         else:
             assert False
 
-    # One that gets the connection in time; and one that is cancelled while it waits for the pool.
+    # A goroutine gets the connection in time; another is cancelled while it waits for the pool.
     engine = pool(1, pool_timeout=30)
     with engine.connect():
         late = gosched.go(lambda: engine.connect().close())

@@ -160,9 +160,7 @@ def test_requests_are_answered_before_the_end(tmp_path, number):
 def test_workers(tmp_path, number):
     with serve(tmp_path, "--workers", "2") as server:
         server.until(lambda: server.text().count("it begins gosched.asyncio") == 2)
-        pids = set()
-        server.until(lambda: len(pids) == 2 or pids.update(pid for _, pid in server.get_many(["/slow/0.1"] * 20)))
-        os.kill(int(min(pids)), signal.SIGKILL)
+        os.kill(int(min(server.workers())), signal.SIGKILL)
         server.until(lambda: server.text().count("it begins gosched.asyncio") == 3)
         assert server.get("/")[0] == 200
         assert server.end(number) == 0
@@ -172,17 +170,9 @@ def test_workers(tmp_path, number):
 def test_reload(tmp_path):
     with serve(tmp_path, "--reload") as server:
         assert server.get("/") == (200, "version 1")
-        (tmp_path / "application.py").write_text(ASGI.replace("VERSION", "2"))
-
-        def is_new():
-            try:
-                return server.get("/") == (200, "version 2")
-            except OSError:
-                return False
-
-        server.until(is_new)
+        server.reload(lambda: (tmp_path / "application.py").write_text(ASGI.replace("VERSION", "2")), "version 2")
         # The new process is patched, too.
-        assert {status for status, _ in server.get_many(["/meet/30"] * 30)} == {200}
+        server.meet(30)
         assert server.end(signal.SIGINT) == 0
         assert "Traceback" not in server.text(), server.text()
 
@@ -194,8 +184,7 @@ def test_uvicorns_worker_for_gunicorn(tmp_path):
     options = ["-k", "uvicorn_worker.UvicornWorker", "-w", "2", "-b", "127.0.0.1:PORT", "application:app"]
     with Server(tmp_path, "-m", "gunicorn", *options) as server:
         server.until(lambda: server.text().count("it begins gosched.asyncio") == 2)
-        pids = set()
-        server.until(lambda: len(pids) == 2 or pids.update(pid for _, pid in server.get_many(["/slow/0.1"] * 20)))
+        server.workers()
         assert server.end() == 0
         assert "it ends" in server.text() and "Traceback" not in server.text(), server.text()
 
@@ -207,7 +196,7 @@ if __name__ == "__main__":
     uvicorn.run(app, port=int(sys.argv[1]))
 """)
     with Server(tmp_path, "application.py", "PORT", gosched=False) as server:
-        assert {status for status, _ in server.get_many(["/meet/20"] * 20)} == {200}
+        server.meet(20)
         assert "it begins gosched.asyncio" in server.text()
 
 
