@@ -225,7 +225,7 @@ fn python_includes() -> Result<Vec<String>> {
     let mut said = said.lines();
     if said.next() == Some("True") {
         return Err(
-            "of free-threaded Pythons only 3.13 is supported (docs/python.md says why): build with one that has a GIL".into(),
+            "3.13t is the only free-threaded Python that gosched supports (docs/python.md says why): build with a Python that has a GIL".into(),
         );
     }
     let mut found: Vec<String> = said.map(str::to_owned).collect();

@@ -230,7 +230,9 @@ def dump_json():
 def leaks():
     """A report of goroutines that can never go on, because they wait for an object to which nothing refers. Every word of
     memory that could be a pointer counts as one, and Python's own objects are memory, too: so the report has what code in
-    C has leaked, and seldom what Python has. All threads stand still meanwhile, and calls of theirs that Linux doesn't restart fail with EINTR.
+    C has leaked, and seldom what Python has. All threads stand still meanwhile, and calls of theirs that Linux doesn't
+    restart fail with EINTR. OSError with EBUSY: a thread doesn't react, because it blocks the preemption signal (SIGURG), as
+    the threads of jemalloc do, which comes with pyarrow.
 
     >>> import gosched
     >>> isinstance(gosched.leaks(), str)

@@ -8,16 +8,13 @@ import threading
 import types
 
 from . import _gosched
-
-
-class _Thread(threading.Thread):
-    _is_of_the_system = True
+from ._zmq import SystemThread
 
 
 class _Threading(types.ModuleType):
     """The module threading, with another Thread."""
 
-    Thread = _Thread
+    Thread = SystemThread
 
     def __getattr__(self, name):
         return getattr(threading, name)

@@ -8,14 +8,16 @@ from time import monotonic
 
 from . import _gosched
 
-#: Another goroutine that uses a socket takes the news away for which the descriptor of the socket wakes its waiters. They
-#: look again after so many seconds.
+#: Seconds after which a goroutine that waits for a socket looks at it again: another goroutine that uses the socket may have
+#: taken the news for which the descriptor would have woken this one.
 _SLICE = 0.2
 
 _POLL = ((1, select.POLLIN), (2, select.POLLOUT), (8, select.POLLPRI))  # zmq's flags, and the system's
 
 
-class _Thread(threading.Thread):
+class SystemThread(threading.Thread):
+    """A thread of the system, also where threads are goroutines."""
+
     _is_of_the_system = True
 
 
@@ -100,7 +102,7 @@ def adapt_socket(module):
 
 def adapt_devices(module):
     """For zmq.devices.basedevice."""
-    module.ThreadDevice._launch_class = _Thread
+    module.ThreadDevice._launch_class = SystemThread
 
 
 def adapt_garbage(module):

@@ -27,7 +27,7 @@ pub(super) fn usual_stack() -> usize {
     USUAL.load(Ordering::Relaxed)
 }
 
-/// Has goroutines that are started from now on reserve at least so many bytes of stack.
+/// Goroutines that are started from now on reserve at least this many bytes of stack.
 #[pyfunction]
 pub fn _want_stack(bytes: usize) {
     USUAL.fetch_max(bytes, Ordering::Relaxed);
