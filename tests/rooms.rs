@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// The rooms of the library, from the top down.
 const HOUSE: [&str; 16] = [
@@ -775,6 +776,53 @@ fn each_page_of_the_docs_is_a_chapter_of_the_book() {
     let chapters: BTreeSet<_> = summary.iter().map(|(_, page)| page.clone()).collect();
     assert_eq!(chapters, pages);
     assert_eq!(chapters.len(), summary.len(), "a page is there twice");
+}
+
+/// What a checkout has at its root.
+const ROOT: [&str; 25] = [
+    ".ci",
+    ".gitignore",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "Cargo.lock",
+    "Cargo.toml",
+    "LICENSE-APACHE",
+    "LICENSE-MIT",
+    "Makefile",
+    "README.md",
+    "SECURITY.md",
+    "benches",
+    "bindings",
+    "book.toml",
+    "cbindgen.toml",
+    "deny.toml",
+    "docs",
+    "examples-c",
+    "include",
+    "lib",
+    "packaging",
+    "rustfmt.toml",
+    "src",
+    "tests",
+    "tools",
+];
+
+/// A command with a mistyped option easily makes a file there, and the next commit takes it along.
+#[test]
+fn nothing_strays_at_the_root() {
+    let git =
+        Command::new("git").args(["ls-files"]).current_dir(env!("CARGO_MANIFEST_DIR")).output();
+    let Some(listed) = git.ok().filter(|git| git.status.success()) else {
+        println!("skip nothing_strays_at_the_root: this is no checkout of git");
+        return;
+    };
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    let strays: BTreeSet<_> = listed
+        .lines()
+        .filter_map(|path| path.split('/').next())
+        .filter(|entry| !ROOT.contains(entry))
+        .collect();
+    assert!(strays.is_empty(), "add these to ROOT if they belong there: {strays:?}");
 }
 
 /// Forges and browsers load all pictures of a page at once.
