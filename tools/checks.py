@@ -21,10 +21,12 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -47,13 +49,17 @@ Env = dict[str, str]
 counts: Counter[str] = Counter()  # the checks so far by their kind: ok, FAIL, skip, or the caller's own
 
 
+noting = threading.Lock()
+
+
 def note(kind: str, what: str, text: str = "") -> None:
     """Counts and prints a check, with `text` below it: its first 20 and last 40 lines."""
-    counts[kind] += 1
     lines = text.splitlines()
     if len(lines) > 60:
         lines[20:-40] = [f"... {len(lines) - 60} lines ..."]
-    print(f"{kind:5} {what}", *(f"      | {line[:300]}" for line in lines), sep="\n", flush=True)
+    with noting:
+        counts[kind] += 1
+        print(f"{kind:5} {what}", *(f"      | {line[:300]}" for line in lines), sep="\n", flush=True)
 
 
 def ok(what: str) -> None:
@@ -264,6 +270,12 @@ def compiles(what: str, command: Sequence[object], *, report: bool = True) -> bo
     elif report:
         ok(what)
     return done.returncode == 0
+
+
+def at_once(call: Callable[..., Any], *arguments: Iterable[Any]) -> list[Any]:
+    """What map(call, *arguments) gives, by as many calls at a time as there are CPUs."""
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(pool.map(call, *arguments))
 
 
 def linked(library: Path = LIBRARY) -> list[str]:
