@@ -11,9 +11,9 @@ WARN    := -std=c11 -Wall -Wextra -Wpedantic -Werror
 export CARGO_TARGET_DIR := $(CURDIR)/target
 
 VERSION  := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
-SONAME   := libgosched.so.1
-# Crate 0.2.3 is libgosched.so.1.2.3.
-SOFILE   := $(SONAME).$(shell echo $(VERSION) | sed 's/^[0-9]*\.//; s/-.*//')
+# Crate 1.2.3 is libgosched.so.1.2.3, whose soname is libgosched.so.1.
+SONAME   := libgosched.so.$(firstword $(subst ., ,$(VERSION)))
+SOFILE   := libgosched.so.$(VERSION)
 EXAMPLES := alphabet sleepers workercount ring sieve pool wordcount echod httpd proxy respd
 PROGRAMS := $(EXAMPLES:%=target/examples/%)
 OBJCOPY  ?= objcopy
