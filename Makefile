@@ -30,6 +30,8 @@ DEBUGDIR ?= $(PREFIX)/lib/debug
 MANDIR   ?= $(PREFIX)/share/man
 # Empty: install libraries with their debug information, as a packager needs them who strips all files himself.
 STRIP    ?= yes
+# Empty: programs and Lua's module find the library where the loader looks anyway.
+RPATH    ?= yes
 # Not every shell replaces the ~ of PREFIX=~/.local.
 $(foreach dir,DESTDIR PREFIX LIBDIR LUADIR GDBDIR DEBUGDIR MANDIR TREE,$(eval override $(dir) := $$(patsubst ~/%,$$(HOME)/%,$$($(dir)))))
 LUA_PC   := $(firstword $(foreach p,lua5.4 lua-5.4 lua54,$(shell pkg-config --exists $(p) 2>/dev/null && echo $(p))))
@@ -80,7 +82,7 @@ $(OUT)/glibc/lib%: lib/glibc/versions.c lib/glibc/versions.map
 
 $(OUT)/libgosched.so: $(OUT)/gosched.o $(GLIBC)
 	$(CC) -shared -o $@ -Wl,--as-needed $^ -Wl,-soname,$(SONAME) -Wl,--version-script=lib/gosched.map -Wl,-z,nodelete \
-	    -Wl,-z,relro,-z,now -Wl,-z,defs -Wl,--gc-sections -Wl,--build-id $(LIBS)
+	    -Wl,-z,relro,-z,now -Wl,-z,defs -Wl,--gc-sections -Wl,--build-id $(LDFLAGS) $(LIBS)
 	@ln -sf libgosched.so $(OUT)/$(SONAME)
 
 $(OUT)/libgosched.a: $(OUT)/gosched.o
@@ -95,11 +97,15 @@ $(HPP): bindings/cpp/join bindings/cpp/gosched.hpp $(wildcard bindings/cpp/gosch
 	awk -f $< bindings/cpp/gosched.hpp >$@
 
 # The man pages of the header: lib/man.awk writes them. The date is the header's.
-MAN := target/man/man7/gosched.7
+MAN      := target/man/man7/gosched.7
+MAN_DATE  = $$(date -u -r include/gosched.h +%Y-%m-%d)
+# Of a program $1 that does $2; none if it doesn't run here.
+man1 = if target/release/$1 --help >/dev/null 2>&1; then target/release/$1 --help | awk -f lib/man1.awk -v name=$1 -v brief="$2" \
+    -v version=$(VERSION) -v date="$(MAN_DATE)" >"$(DESTDIR)$(MANDIR)/man1/$1.1"; chmod 644 "$(DESTDIR)$(MANDIR)/man1/$1.1"; fi
 
 $(MAN): lib/man.awk include/gosched.h Cargo.toml
 	@rm -rf target/man && mkdir -p target/man/man3 $(@D)
-	awk -f $< -v out=target/man -v version=$(VERSION) -v date="$$(date -u -r include/gosched.h +%Y-%m-%d)" include/gosched.h
+	awk -f $< -v out=target/man -v version=$(VERSION) -v date="$(MAN_DATE)" include/gosched.h
 
 man: $(MAN) ## write the man pages of gosched.h into target/man
 
@@ -113,19 +119,21 @@ preload: $(if $(HAS_PRELOAD),$(OUT)/libgosched-preload.so)
 $(OUT)/libgosched-preload.so: $(PRELOAD) $(wildcard bindings/preload/*.h) include/gosched.h
 	@mkdir -p $(@D)
 	$(CC) -std=gnu11 -Wall -Wextra -Werror $(CFLAGS) -fPIC -fvisibility=hidden -fexceptions -Iinclude -shared -o $@ $(PRELOAD) \
-	    -Wl,-soname,libgosched-preload.so.1 -Wl,-z,relro,-z,now -Wl,-z,nodelete -Wl,--build-id
+	    -Wl,-soname,libgosched-preload.so.1 -Wl,-z,relro,-z,now -Wl,-z,nodelete -Wl,--build-id $(LDFLAGS)
 	@ln -sf libgosched-preload.so $(OUT)/libgosched-preload.so.1
 
 # How these two are linked; install does it again where neither the build's LIBDIR nor $ORIGIN leads to the library.
 link_topo = $(CC) $(WARN) $(CFLAGS) -Iinclude tools/gosched-topo.c -o "$1" -Ltarget/release -lgosched \
-    '-Wl,-rpath,$$ORIGIN' '-Wl,-rpath,$$ORIGIN/../lib' '-Wl,-rpath,$(LIBDIR)'
+    $(if $(RPATH),$(RPATH_TOPO)) $(LDFLAGS)
 link_lua = $(CC) -std=gnu11 -Wall -Wextra -Werror $(CFLAGS) -fPIC -shared $$(pkg-config --cflags $(LUA_PC)) -Iinclude \
     bindings/lua/src/*.c -o "$1" -Ltarget/release -lgosched -pthread \
-    '-Wl,-rpath,$$ORIGIN/../release' '-Wl,-rpath,$$ORIGIN/../..' '-Wl,-rpath,$(LIBDIR)'
+    $(if $(RPATH),$(RPATH_LUA)) $(LDFLAGS)
+RPATH_TOPO = '-Wl,-rpath,$$ORIGIN' '-Wl,-rpath,$$ORIGIN/../lib' '-Wl,-rpath,$(LIBDIR)'
+RPATH_LUA = '-Wl,-rpath,$$ORIGIN/../release' '-Wl,-rpath,$$ORIGIN/../..' '-Wl,-rpath,$(LIBDIR)'
 # $1 as the replacement of a command `s|...|...|` of sed.
 in_sed = $(subst |,\|,$(subst &,\&,$(subst \,\\,$1)))
-# Whether the rpath of $1 ends with LIBDIR.
-finds = readelf -d $1 | grep -qF ':$(LIBDIR)]'
+# Whether the rpath of $1 ends with LIBDIR, or none is wanted.
+finds = { [ -z "$(RPATH)" ] || readelf -d $1 | grep -qF ':$(LIBDIR)]'; }
 
 # Beside the library here, and in bin beside lib when it is installed.
 target/release/gosched-topo: tools/gosched-topo.c include/gosched.h Makefile
@@ -134,7 +142,7 @@ target/release/gosched-topo: tools/gosched-topo.c include/gosched.h Makefile
 # It asks a running program, and needs no library.
 target/release/gosched-top: tools/gosched-top.c Makefile
 	@mkdir -p $(@D)
-	$(CC) $(WARN) $(CFLAGS) $< -o $@
+	$(CC) $(WARN) $(CFLAGS) $< -o $@ $(LDFLAGS)
 
 # cargo knows when it is out of date.
 trace-tool: ## build gosched-trace, which reads execution traces
@@ -288,6 +296,7 @@ check-header: $(STAMP)/build ## fail if include/gosched.h is not what src/capi g
 
 # $1 from target/release as $2, with mode $3: stripped, with the debug information in DEBUGDIR.
 put = STRIP="$(STRIP)" OBJCOPY="$(OBJCOPY)" lib/separate put "target/release/$1" "$(DESTDIR)$2" $3 "$(DESTDIR)$(DEBUGDIR)"
+comma := ,
 # The directory of the headers, seen from LIBDIR if that is under PREFIX: what is installed can be moved.
 include_dir = case "$(LIBDIR)" in "$(PREFIX)"/*) echo "$(LIBDIR)" | sed 's|^$(call in_sed,$(PREFIX))/||; s|[^/][^/]*|..|g; s|$$|/include|' ;; \
     *) echo "$(PREFIX)/include" ;; esac
@@ -321,7 +330,10 @@ install: $(HPP) $(MAN) ## install what `make` has built, under PREFIX (/usr/loca
 	@$(call filled,lib/gosched-config.cmake.in) >"$(DESTDIR)$(CMAKEDIR)/gosched-config.cmake"
 	@$(call filled,lib/gosched-config-version.cmake.in) >"$(DESTDIR)$(CMAKEDIR)/gosched-config-version.cmake"
 	@chmod 644 "$(DESTDIR)$(LIBDIR)/pkgconfig/gosched.pc" "$(DESTDIR)$(CMAKEDIR)"/gosched-config*.cmake
-	@install -d "$(DESTDIR)$(MANDIR)/man3" "$(DESTDIR)$(MANDIR)/man7"
+	@install -d "$(DESTDIR)$(MANDIR)/man1" "$(DESTDIR)$(MANDIR)/man3" "$(DESTDIR)$(MANDIR)/man7"
+	@$(call man1,gosched-topo,draw a machine as libgosched sees it)
+	@$(call man1,gosched-top,show what the scheduler of a running program does)
+	@$(call man1,gosched-trace,print$(comma) sum up and convert execution traces)
 	@install -m 644 target/man/man3/*.3 "$(DESTDIR)$(MANDIR)/man3"
 	@install -m 644 $(MAN) "$(DESTDIR)$(MANDIR)/man7"
 	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" = 0 ]; then ldconfig; fi
@@ -344,7 +356,7 @@ uninstall: ## remove what install has put there
 	rm -f "$(DESTDIR)$(CMAKEDIR)"/gosched-config.cmake "$(DESTDIR)$(CMAKEDIR)"/gosched-config-version.cmake
 	@[ ! -d "$(DESTDIR)$(CMAKEDIR)" ] || rmdir "$(DESTDIR)$(CMAKEDIR)"
 	@for name in $$(sed -n 's/^ *\(gs_[a-z0-9_]*\);$$/\1/p' lib/gosched.map); do rm -f "$(DESTDIR)$(MANDIR)/man3/$$name.3"; done
-	rm -f "$(DESTDIR)$(MANDIR)/man7/gosched.7"
+	rm -f "$(DESTDIR)$(MANDIR)/man7/gosched.7" "$(DESTDIR)$(MANDIR)/man1/gosched-topo.1" "$(DESTDIR)$(MANDIR)/man1/gosched-top.1" "$(DESTDIR)$(MANDIR)/man1/gosched-trace.1"
 	rm -f "$(DESTDIR)$(LUADIR)/gosched.so" "$(DESTDIR)$(GDBDIR)$(LIBDIR)/$(SONAME)".*-gdb.py
 	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" = 0 ]; then ldconfig; fi
 
