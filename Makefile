@@ -11,9 +11,9 @@ WARN    := -std=c11 -Wall -Wextra -Wpedantic -Werror
 export CARGO_TARGET_DIR := $(CURDIR)/target
 
 VERSION  := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
-SONAME   := libgosched.so.1
-# Crate 0.2.3 is libgosched.so.1.2.3.
-SOFILE   := $(SONAME).$(shell echo $(VERSION) | sed 's/^[0-9]*\.//; s/-.*//')
+# Crate 1.2.3 is libgosched.so.1.2.3, whose soname is libgosched.so.1.
+SONAME   := libgosched.so.$(firstword $(subst ., ,$(VERSION)))
+SOFILE   := libgosched.so.$(VERSION)
 EXAMPLES := alphabet sleepers workercount ring sieve pool wordcount echod httpd proxy respd
 PROGRAMS := $(EXAMPLES:%=target/examples/%)
 OBJCOPY  ?= objcopy
@@ -25,8 +25,15 @@ OUT      := target/$(if $(CARGO_BUILD_TARGET),$(CARGO_BUILD_TARGET)/)$(PROFILE)
 LUADIR   ?= $(LIBDIR)/lua/5.4
 # Where gdb looks for scripts if its data is under PREFIX; Debian's gdb: /usr/share/gdb/auto-load.
 GDBDIR   ?= $(PREFIX)/share/gdb/auto-load
+# Where gdb looks for debug information by the build id; Debian's gdb: /usr/lib/debug.
+DEBUGDIR ?= $(PREFIX)/lib/debug
+MANDIR   ?= $(PREFIX)/share/man
+# Empty: install libraries with their debug information, as a packager needs them who strips all files himself.
+STRIP    ?= yes
+# Empty: programs and Lua's module find the library where the loader looks anyway.
+RPATH    ?= yes
 # Not every shell replaces the ~ of PREFIX=~/.local.
-$(foreach dir,DESTDIR PREFIX LIBDIR LUADIR GDBDIR TREE,$(eval override $(dir) := $$(patsubst ~/%,$$(HOME)/%,$$($(dir)))))
+$(foreach dir,DESTDIR PREFIX LIBDIR LUADIR GDBDIR DEBUGDIR MANDIR TREE,$(eval override $(dir) := $$(patsubst ~/%,$$(HOME)/%,$$($(dir)))))
 LUA_PC   := $(firstword $(foreach p,lua5.4 lua-5.4 lua54,$(shell pkg-config --exists $(p) 2>/dev/null && echo $(p))))
 # What libgosched.a needs besides; gosched.pc says so too.
 LIBS     := -lhwloc -lgcc_s -lpthread -lm -ldl
@@ -38,7 +45,7 @@ ifeq ($(IS_GLIBC),)
 export RUSTFLAGS := $(RUSTFLAGS) -C target-feature=-crt-static
 endif
 
-.PHONY: all build library trace-tool preload examples run test test-all test-checked test-tsan test-aarch64 test-python wheels test-wheels test-musl test-python-ft test-python-stdlib test-python-all run-python bench-python test-cpp test-servers bench-servers bench-clients test-preload bench-preload test-mpi test-observe test-embed test-trace lua test-lua run-lua bench-lua models miri audit lab bench counts soak lint docs pictures header check-header install install-lua uninstall setup clean help
+.PHONY: all build library trace-tool preload examples run test test-all test-checked test-tsan test-aarch64 test-python wheels test-wheels test-musl test-python-ft test-python-stdlib test-python-all run-python bench-python test-cpp test-servers bench-servers bench-clients test-preload bench-preload test-mpi test-observe test-embed test-trace lua test-lua run-lua bench-lua models miri audit lab bench counts soak lint docs pictures header check-header man install install-lua uninstall setup clean help
 .DELETE_ON_ERROR:
 
 all: build
@@ -75,7 +82,7 @@ $(OUT)/glibc/lib%: lib/glibc/versions.c lib/glibc/versions.map
 
 $(OUT)/libgosched.so: $(OUT)/gosched.o $(GLIBC)
 	$(CC) -shared -o $@ -Wl,--as-needed $^ -Wl,-soname,$(SONAME) -Wl,--version-script=lib/gosched.map -Wl,-z,nodelete \
-	    -Wl,-z,relro,-z,now -Wl,-z,defs -Wl,--gc-sections $(LIBS)
+	    -Wl,-z,relro,-z,now -Wl,-z,defs -Wl,--gc-sections -Wl,--build-id $(LDFLAGS) $(LIBS)
 	@ln -sf libgosched.so $(OUT)/$(SONAME)
 
 $(OUT)/libgosched.a: $(OUT)/gosched.o
@@ -89,6 +96,19 @@ $(HPP): bindings/cpp/join bindings/cpp/gosched.hpp $(wildcard bindings/cpp/gosch
 	@mkdir -p $(@D)
 	awk -f $< bindings/cpp/gosched.hpp >$@
 
+# The man pages of the header: lib/man.awk writes them. The date is the header's.
+MAN      := target/man/man7/gosched.7
+MAN_DATE  = $$(date -u -r include/gosched.h +%Y-%m-%d)
+# Of a program $1 that does $2; none if it doesn't run here.
+man1 = if target/release/$1 --help >/dev/null 2>&1; then target/release/$1 --help | awk -f lib/man1.awk -v name=$1 -v brief="$2" \
+    -v version=$(VERSION) -v date="$(MAN_DATE)" >"$(DESTDIR)$(MANDIR)/man1/$1.1"; chmod 644 "$(DESTDIR)$(MANDIR)/man1/$1.1"; fi
+
+$(MAN): lib/man.awk include/gosched.h Cargo.toml
+	@rm -rf target/man && mkdir -p target/man/man3 $(@D)
+	awk -f $< -v out=target/man -v version=$(VERSION) -v date="$(MAN_DATE)" include/gosched.h
+
+man: $(MAN) ## write the man pages of gosched.h into target/man
+
 PRELOAD := $(wildcard bindings/preload/*.c)
 # It has assembly of its own, for x86-64 only.
 HAS_PRELOAD := $(findstring x86_64,$(shell $(CC) -dumpmachine))
@@ -99,19 +119,21 @@ preload: $(if $(HAS_PRELOAD),$(OUT)/libgosched-preload.so)
 $(OUT)/libgosched-preload.so: $(PRELOAD) $(wildcard bindings/preload/*.h) include/gosched.h
 	@mkdir -p $(@D)
 	$(CC) -std=gnu11 -Wall -Wextra -Werror $(CFLAGS) -fPIC -fvisibility=hidden -fexceptions -Iinclude -shared -o $@ $(PRELOAD) \
-	    -Wl,-soname,libgosched-preload.so.1 -Wl,-z,relro,-z,now -Wl,-z,nodelete
+	    -Wl,-soname,libgosched-preload.so.1 -Wl,-z,relro,-z,now -Wl,-z,nodelete -Wl,--build-id $(LDFLAGS)
 	@ln -sf libgosched-preload.so $(OUT)/libgosched-preload.so.1
 
 # How these two are linked; install does it again where neither the build's LIBDIR nor $ORIGIN leads to the library.
 link_topo = $(CC) $(WARN) $(CFLAGS) -Iinclude tools/gosched-topo.c -o "$1" -Ltarget/release -lgosched \
-    '-Wl,-rpath,$$ORIGIN' '-Wl,-rpath,$$ORIGIN/../lib' '-Wl,-rpath,$(LIBDIR)'
+    $(if $(RPATH),$(RPATH_TOPO)) $(LDFLAGS)
 link_lua = $(CC) -std=gnu11 -Wall -Wextra -Werror $(CFLAGS) -fPIC -shared $$(pkg-config --cflags $(LUA_PC)) -Iinclude \
     bindings/lua/src/*.c -o "$1" -Ltarget/release -lgosched -pthread \
-    '-Wl,-rpath,$$ORIGIN/../release' '-Wl,-rpath,$$ORIGIN/../..' '-Wl,-rpath,$(LIBDIR)'
+    $(if $(RPATH),$(RPATH_LUA)) $(LDFLAGS)
+RPATH_TOPO = '-Wl,-rpath,$$ORIGIN' '-Wl,-rpath,$$ORIGIN/../lib' '-Wl,-rpath,$(LIBDIR)'
+RPATH_LUA = '-Wl,-rpath,$$ORIGIN/../release' '-Wl,-rpath,$$ORIGIN/../..' '-Wl,-rpath,$(LIBDIR)'
 # $1 as the replacement of a command `s|...|...|` of sed.
 in_sed = $(subst |,\|,$(subst &,\&,$(subst \,\\,$1)))
-# Whether the rpath of $1 ends with LIBDIR.
-finds = readelf -d $1 | grep -qF ':$(LIBDIR)]'
+# Whether the rpath of $1 ends with LIBDIR, or none is wanted.
+finds = { [ -z "$(RPATH)" ] || readelf -d $1 | grep -qF ':$(LIBDIR)]'; }
 
 # Beside the library here, and in bin beside lib when it is installed.
 target/release/gosched-topo: tools/gosched-topo.c include/gosched.h Makefile
@@ -120,7 +142,7 @@ target/release/gosched-topo: tools/gosched-topo.c include/gosched.h Makefile
 # It asks a running program, and needs no library.
 target/release/gosched-top: tools/gosched-top.c Makefile
 	@mkdir -p $(@D)
-	$(CC) $(WARN) $(CFLAGS) $< -o $@
+	$(CC) $(WARN) $(CFLAGS) $< -o $@ $(LDFLAGS)
 
 # cargo knows when it is out of date.
 trace-tool: ## build gosched-trace, which reads execution traces
@@ -272,29 +294,48 @@ check-header: $(STAMP)/build ## fail if include/gosched.h is not what src/capi g
 	cargo run --quiet --release -p header -- target/gosched.h
 	@diff -u include/gosched.h target/gosched.h || { echo "include/gosched.h is out of date: make header" >&2; exit 1; }
 
-install: $(HPP) ## install what `make` has built, under PREFIX (/usr/local), within DESTDIR
+# $1 from target/release as $2, with mode $3: stripped, with the debug information in DEBUGDIR.
+put = STRIP="$(STRIP)" OBJCOPY="$(OBJCOPY)" lib/separate put "target/release/$1" "$(DESTDIR)$2" $3 "$(DESTDIR)$(DEBUGDIR)"
+comma := ,
+# The directory of the headers, seen from LIBDIR if that is under PREFIX: what is installed can be moved.
+include_dir = case "$(LIBDIR)" in "$(PREFIX)"/*) echo "$(LIBDIR)" | sed 's|^$(call in_sed,$(PREFIX))/||; s|[^/][^/]*|..|g; s|$$|/include|' ;; \
+    *) echo "$(PREFIX)/include" ;; esac
+# The file $1 with the names @...@ replaced.
+filled = sed "s|@INCLUDE@|$$($(include_dir))|; s|@SOFILE@|$(SOFILE)|g; s|@SONAME@|$(SONAME)|; s|@VERSION@|$(VERSION)|; s|@LIBS@|$(subst $() $(),;,$(LIBS))|" $1
+CMAKEDIR = $(LIBDIR)/cmake/gosched
+
+install: $(HPP) $(MAN) ## install what `make` has built, under PREFIX (/usr/local), within DESTDIR
 	@for built in libgosched.so libgosched.a $(if $(HAS_PRELOAD),libgosched-preload.so) gosched-topo gosched-top gosched-trace; do \
 	    test -e target/release/$$built || { echo "target/release/$$built is not built yet: run make first" >&2; exit 1; }; done
-	install -d "$(DESTDIR)$(PREFIX)/include" "$(DESTDIR)$(PREFIX)/bin" "$(DESTDIR)$(LIBDIR)/pkgconfig"
+	install -d "$(DESTDIR)$(PREFIX)/include" "$(DESTDIR)$(PREFIX)/bin" "$(DESTDIR)$(LIBDIR)/pkgconfig" "$(DESTDIR)$(CMAKEDIR)"
 	install -m 644 include/gosched.h "$(DESTDIR)$(PREFIX)/include/gosched.h"
 	install -m 644 $(HPP) "$(DESTDIR)$(PREFIX)/include/gosched.hpp"
 	install -m 644 bindings/mpi/gosched_mpi.h "$(DESTDIR)$(PREFIX)/include/gosched_mpi.h"
-	install -m 755 target/release/libgosched.so "$(DESTDIR)$(LIBDIR)/$(SOFILE)"
+	@$(call put,libgosched.so,$(LIBDIR)/$(SOFILE),755)
 	ln -sf $(SOFILE) "$(DESTDIR)$(LIBDIR)/$(SONAME)"
 	ln -sf $(SONAME) "$(DESTDIR)$(LIBDIR)/libgosched.so"
 	install -m 644 target/release/libgosched.a "$(DESTDIR)$(LIBDIR)/libgosched.a"
-	@[ -z "$(HAS_PRELOAD)" ] || install -m 755 target/release/libgosched-preload.so "$(DESTDIR)$(LIBDIR)/libgosched-preload.so.1"
+	@[ -z "$(STRIP)" ] || $(OBJCOPY) --strip-debug --keep-section=.debug_gdb_scripts "$(DESTDIR)$(LIBDIR)/libgosched.a"
+	@[ -z "$(HAS_PRELOAD)" ] || { $(call put,libgosched-preload.so,$(LIBDIR)/libgosched-preload.so.1,755); }
 	@[ -z "$(HAS_PRELOAD)" ] || ln -sf libgosched-preload.so.1 "$(DESTDIR)$(LIBDIR)/libgosched-preload.so"
 	install -m 755 target/release/gosched-topo "$(DESTDIR)$(PREFIX)/bin/gosched-topo"
 	install -m 755 target/release/gosched-top "$(DESTDIR)$(PREFIX)/bin/gosched-top"
-	install -m 755 target/release/gosched-trace "$(DESTDIR)$(PREFIX)/bin/gosched-trace"
+	@$(call put,gosched-trace,$(PREFIX)/bin/gosched-trace,755)
 	install -d "$(DESTDIR)$(GDBDIR)$(LIBDIR)"
 	install -m 644 lib/gosched-gdb.py "$(DESTDIR)$(GDBDIR)$(LIBDIR)/$(SOFILE)-gdb.py"
 	@[ "$(LIBDIR)" = "$(PREFIX)/lib" ] || $(call finds,target/release/gosched-topo) || \
 	    $(call link_topo,$(DESTDIR)$(PREFIX)/bin/gosched-topo)
 	@sed 's|@PREFIX@|$(call in_sed,$(PREFIX))|; s|@LIBDIR@|$(call in_sed,$(LIBDIR))|; s|@VERSION@|$(VERSION)|' lib/gosched.pc.in \
 	    >"$(DESTDIR)$(LIBDIR)/pkgconfig/gosched.pc"
-	@chmod 644 "$(DESTDIR)$(LIBDIR)/pkgconfig/gosched.pc"
+	@$(call filled,lib/gosched-config.cmake.in) >"$(DESTDIR)$(CMAKEDIR)/gosched-config.cmake"
+	@$(call filled,lib/gosched-config-version.cmake.in) >"$(DESTDIR)$(CMAKEDIR)/gosched-config-version.cmake"
+	@chmod 644 "$(DESTDIR)$(LIBDIR)/pkgconfig/gosched.pc" "$(DESTDIR)$(CMAKEDIR)"/gosched-config*.cmake
+	@install -d "$(DESTDIR)$(MANDIR)/man1" "$(DESTDIR)$(MANDIR)/man3" "$(DESTDIR)$(MANDIR)/man7"
+	@$(call man1,gosched-topo,draw a machine as libgosched sees it)
+	@$(call man1,gosched-top,show what the scheduler of a running program does)
+	@$(call man1,gosched-trace,print$(comma) sum up and convert execution traces)
+	@install -m 644 target/man/man3/*.3 "$(DESTDIR)$(MANDIR)/man3"
+	@install -m 644 $(MAN) "$(DESTDIR)$(MANDIR)/man7"
 	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" = 0 ]; then ldconfig; fi
 	@echo "installed $(SOFILE) into $(DESTDIR)$(LIBDIR)"
 	@if [ -e target/lua/gosched.so ]; then $(MAKE) --no-print-directory install-lua; \
@@ -309,9 +350,13 @@ install-lua: ## install the module for Lua 5.4 that `make lua` has built, into L
 
 uninstall: ## remove what install has put there
 	rm -f "$(DESTDIR)$(PREFIX)/include/gosched.h" "$(DESTDIR)$(PREFIX)/include/gosched.hpp" "$(DESTDIR)$(PREFIX)/include/gosched_mpi.h"
-	rm -f "$(DESTDIR)$(PREFIX)/bin/gosched-topo" "$(DESTDIR)$(PREFIX)/bin/gosched-top" "$(DESTDIR)$(PREFIX)/bin/gosched-trace" "$(DESTDIR)$(LIBDIR)/pkgconfig/gosched.pc" "$(DESTDIR)$(LIBDIR)/libgosched.a"
-	rm -f "$(DESTDIR)$(LIBDIR)/libgosched.so" "$(DESTDIR)$(LIBDIR)/$(SONAME)" "$(DESTDIR)$(LIBDIR)/$(SONAME)".*
-	rm -f "$(DESTDIR)$(LIBDIR)/libgosched-preload.so" "$(DESTDIR)$(LIBDIR)/libgosched-preload.so.1"
+	@lib/separate drop "$(DESTDIR)$(DEBUGDIR)" "$(DESTDIR)$(LIBDIR)/$(SONAME)".* "$(DESTDIR)$(LIBDIR)/libgosched-preload.so.1" "$(DESTDIR)$(PREFIX)/bin/gosched-trace"
+	rm -f "$(DESTDIR)$(PREFIX)/bin/gosched-topo" "$(DESTDIR)$(PREFIX)/bin/gosched-top" "$(DESTDIR)$(LIBDIR)/pkgconfig/gosched.pc" "$(DESTDIR)$(LIBDIR)/libgosched.a"
+	rm -f "$(DESTDIR)$(LIBDIR)/libgosched.so" "$(DESTDIR)$(LIBDIR)/$(SONAME)" "$(DESTDIR)$(LIBDIR)/libgosched-preload.so"
+	rm -f "$(DESTDIR)$(CMAKEDIR)"/gosched-config.cmake "$(DESTDIR)$(CMAKEDIR)"/gosched-config-version.cmake
+	@[ ! -d "$(DESTDIR)$(CMAKEDIR)" ] || rmdir "$(DESTDIR)$(CMAKEDIR)"
+	@for name in $$(sed -n 's/^ *\(gs_[a-z0-9_]*\);$$/\1/p' lib/gosched.map); do rm -f "$(DESTDIR)$(MANDIR)/man3/$$name.3"; done
+	rm -f "$(DESTDIR)$(MANDIR)/man7/gosched.7" "$(DESTDIR)$(MANDIR)/man1/gosched-topo.1" "$(DESTDIR)$(MANDIR)/man1/gosched-top.1" "$(DESTDIR)$(MANDIR)/man1/gosched-trace.1"
 	rm -f "$(DESTDIR)$(LUADIR)/gosched.so" "$(DESTDIR)$(GDBDIR)$(LIBDIR)/$(SONAME)".*-gdb.py
 	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" = 0 ]; then ldconfig; fi
 

@@ -58,7 +58,7 @@ struct sockaddr;
 
 /* The version of this header. If the header is newer than the library, gs_init and gs_run
    fail: see gs_init_for. */
-#define GS_VERSION_MAJOR 0
+#define GS_VERSION_MAJOR 1
 #define GS_VERSION_MINOR 1
 #define GS_VERSION_PATCH 0
 #define GS_VERSION (GS_VERSION_MAJOR * 10000 + GS_VERSION_MINOR * 100 + GS_VERSION_PATCH)
@@ -1062,7 +1062,7 @@ gs_deadline gs_after_us(int64_t us);
 gs_deadline gs_after_ms(int64_t ms);
 
 /**
- * Returns the library's version, such as "0.1.0": a static string.
+ * Returns the library's version, such as "1.1.0": a static string.
  * Goroutines and plain threads; never switches; async-signal-safe.
  */
 const char *gs_version(void);

@@ -807,7 +807,8 @@ fn exported() -> Vec<(String, bool)> {
         }
         let index = versions.version_index(endian, symbol.index());
         let version = versions.version(index).unwrap();
-        let has_version = version.is_some_and(|v| !index.is_hidden() && v.name() == b"GOSCHED_1");
+        let is_own = |name: &[u8]| name.starts_with(b"GOSCHED_1");
+        let has_version = version.is_some_and(|v| !index.is_hidden() && is_own(v.name()));
         all.push((symbol.name().unwrap().to_string(), has_version));
     }
     all

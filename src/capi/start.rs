@@ -348,7 +348,7 @@ pub extern "C" fn gs_after_ms(ms: i64) -> gs_deadline {
     after(ms, 1_000_000)
 }
 
-/// Returns the library's version, such as "0.1.0": a static string.
+/// Returns the library's version, such as "1.1.0": a static string.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_version() -> *const c_char {
     concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
@@ -357,7 +357,7 @@ pub extern "C" fn gs_version() -> *const c_char {
 /// Returns the version of the ABI: the number in the soname.
 #[unsafe(no_mangle)]
 pub extern "C" fn gs_abi_version() -> c_int {
-    1
+    VERSION / 10_000
 }
 
 /// Returns a sentence that explains an error of this library, and what to do about it: a static

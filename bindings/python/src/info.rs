@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::ffi::CStr;
 
-/// The version of libgosched, such as "0.1.0".
+/// The version of libgosched, such as "1.1.0".
 #[pyfunction]
 pub fn version() -> &'static str {
     // SAFETY: a static string.

@@ -1,9 +1,9 @@
 rockspec_format = "3.0"
 package = "gosched"
-version = "0.1.0-1"
+version = "1.1.0-1"
 source = {
    -- For `luarocks make` in this directory, which builds what is here.
-   url = "file://gosched-0.1.0.tar.gz",
+   url = "file://gosched-1.1.0.tar.gz",
 }
 description = {
    summary = "Goroutines, channels and blocking I/O on all processors",
