@@ -777,6 +777,52 @@ fn each_page_of_the_docs_is_a_chapter_of_the_book() {
     assert_eq!(chapters.len(), summary.len(), "a page is there twice");
 }
 
+/// The lines of a Markdown text in blocks of C.
+fn code_in_c(text: &str) -> String {
+    let (mut code, mut kind) = (String::new(), None);
+    for line in text.lines() {
+        kind = match (line.strip_prefix("```"), kind) {
+            (Some(opened), None) => Some(opened.trim()),
+            (Some(_), Some(_)) => None,
+            (None, kind) => {
+                if kind == Some("c") {
+                    code += &format!("{line}\n");
+                }
+                kind
+            }
+        };
+    }
+    code
+}
+
+/// Programs call these by the macros `gs_init` and `gs_run`.
+const CALLED_BY_MACROS: [&str; 2] = ["gs_init_for", "gs_run_for"];
+
+#[test]
+fn the_book_shows_a_call_of_each_function_of_the_header() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let read = |name: &str| fs::read_to_string(root.join(name)).unwrap();
+    let header = read("include/gosched.h");
+    let map = read("lib/gosched.map");
+    let names = map.lines().filter_map(|line| line.trim().strip_suffix(';'));
+    let functions: Vec<_> = names
+        .filter(|name| name.starts_with("gs_") && header.contains(&format!("{name}(")))
+        .filter(|name| !CALLED_BY_MACROS.contains(name))
+        .collect();
+    let mut pages = Vec::new();
+    texts(&root.join("docs"), &mut pages);
+    let code: String =
+        pages.iter().map(|page| code_in_c(&fs::read_to_string(page).unwrap())).collect();
+    let calls: BTreeSet<&str> = code
+        .split(|c: char| c != '(' && c != '_' && !c.is_ascii_alphanumeric())
+        .flat_map(|word| word.split_inclusive('('))
+        .filter_map(|word| word.strip_suffix('('))
+        .collect();
+    let missing: Vec<_> = functions.iter().filter(|name| !calls.contains(*name)).collect();
+    assert!(functions.len() > 150, "only {} functions found", functions.len());
+    assert!(missing.is_empty(), "add these to docs/api-examples.md: {missing:?}");
+}
+
 /// Forges and browsers load all pictures of a page at once.
 const MOST_BYTES_OF_A_PICTURE: u64 = 150_000;
 
