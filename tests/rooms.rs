@@ -777,6 +777,54 @@ fn each_page_of_the_docs_is_a_chapter_of_the_book() {
     assert_eq!(chapters.len(), summary.len(), "a page is there twice");
 }
 
+/// The tables of a Markdown text: for each row its cells, by the names of their columns.
+fn rows_of(text: &str) -> Vec<BTreeMap<String, String>> {
+    let cells = |line: &str| -> Option<Vec<String>> {
+        let line = line.strip_prefix('|')?.strip_suffix('|')?;
+        Some(line.split('|').map(|cell| cell.trim().trim_matches('`').to_string()).collect())
+    };
+    let (mut rows, mut names) = (Vec::new(), None::<Vec<String>>);
+    for line in text.lines() {
+        match (cells(line), &names) {
+            (None, _) => names = None,
+            (Some(cells), None) => names = Some(cells),
+            (Some(cells), Some(names)) => rows.push(names.iter().cloned().zip(cells).collect()),
+        }
+    }
+    rows
+}
+
+#[test]
+fn figures_of_the_comparison_are_those_of_the_benchmarks() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
+    let rows = |page| rows_of(&fs::read_to_string(docs.join(page)).unwrap());
+    let measured = rows("benchmarks.md");
+    let of_row = |row: &BTreeMap<String, String>, name: &str| row.get(name).cloned();
+    let median = |cell: String| cell.split(' ').next().unwrap_or("").to_string();
+    let mut seen = 0;
+    for row in rows("why-not.md") {
+        let Some(workload) = of_row(&row, "workload").filter(|w| !w.starts_with("--")) else {
+            continue;
+        };
+        for (side, figure) in &row {
+            if ["workload", "P", "unit"].contains(&side.as_str()) {
+                continue;
+            }
+            let is_it = |other: &&BTreeMap<String, String>| {
+                ["workload", "P", "unit"].iter().all(|name| other.get(*name) == row.get(*name))
+            };
+            let found: Vec<_> =
+                measured.iter().filter(is_it).filter_map(|r| of_row(r, side)).collect();
+            assert!(
+                found.into_iter().map(median).any(|m| m == *figure),
+                "{workload}: {side} {figure}"
+            );
+            seen += 1;
+        }
+    }
+    assert!(seen > 30, "only {seen} figures found");
+}
+
 /// The lines of a Markdown text in blocks of C.
 fn code_in_c(text: &str) -> String {
     let (mut code, mut kind) = (String::new(), None);
