@@ -45,7 +45,7 @@ ifeq ($(IS_GLIBC),)
 export RUSTFLAGS := $(RUSTFLAGS) -C target-feature=-crt-static
 endif
 
-.PHONY: all build library trace-tool preload examples run test test-all test-checked test-tsan test-aarch64 test-python wheels test-wheels test-musl test-python-ft test-python-stdlib test-python-all run-python bench-python test-cpp test-servers bench-servers bench-clients test-preload bench-preload test-mpi test-observe test-embed test-trace lua test-lua run-lua bench-lua models miri audit lab bench counts soak lint docs pictures header check-header man install install-lua uninstall setup clean help
+.PHONY: all build library trace-tool preload examples run test test-all test-checked test-tsan test-aarch64 test-python wheels test-wheels test-musl test-python-ft test-python-stdlib test-python-all run-python bench-python test-cpp test-servers bench-servers bench-clients test-preload bench-preload test-mpi test-observe test-embed test-trace lua test-lua run-lua bench-lua models miri audit lab bench counts soak lint docs release pictures header check-header man install install-lua uninstall setup clean help
 .DELETE_ON_ERROR:
 
 all: build
@@ -281,6 +281,9 @@ lint: $(STAMP)/build ## check the format and run clippy
 # ARGS=--open shows it in a browser.
 docs: $(STAMP)/docs ## build the book of docs/ into target/book, with mdBook (installed into target/mdbook if need be)
 	@PATH="$(CURDIR)/target/mdbook/bin:$$PATH" mdbook build $(ARGS)
+
+release: ## check and build all that is due before a release, with a checklist at the end; it tags nothing (ARGS: see tools/release --help)
+	@MAKE="$(MAKE)" tools/release $(ARGS)
 
 # It installs what it needs, and ends with 77 where that can't be had.
 pictures: build ## make the pictures of docs/observability.md anew, with Go's tools and Chromium (ARGS: see docs/pictures/make --help)

@@ -825,6 +825,100 @@ fn nothing_strays_at_the_root() {
     assert!(strays.is_empty(), "add these to ROOT if they belong there: {strays:?}");
 }
 
+/// The tables of a Markdown text: for each row its cells, by the names of their columns.
+fn rows_of(text: &str) -> Vec<BTreeMap<String, String>> {
+    let cells = |line: &str| -> Option<Vec<String>> {
+        let line = line.strip_prefix('|')?.strip_suffix('|')?;
+        Some(line.split('|').map(|cell| cell.trim().trim_matches('`').to_string()).collect())
+    };
+    let (mut rows, mut names) = (Vec::new(), None::<Vec<String>>);
+    for line in text.lines() {
+        match (cells(line), &names) {
+            (None, _) => names = None,
+            (Some(cells), None) => names = Some(cells),
+            (Some(cells), Some(names)) => rows.push(names.iter().cloned().zip(cells).collect()),
+        }
+    }
+    rows
+}
+
+#[test]
+fn figures_of_the_comparison_are_those_of_the_benchmarks() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
+    let rows = |page| rows_of(&fs::read_to_string(docs.join(page)).unwrap());
+    let measured = rows("benchmarks.md");
+    let of_row = |row: &BTreeMap<String, String>, name: &str| row.get(name).cloned();
+    let median = |cell: String| cell.split(' ').next().unwrap_or("").to_string();
+    let mut seen = 0;
+    for row in rows("why-not.md") {
+        let Some(workload) = of_row(&row, "workload").filter(|w| !w.starts_with("--")) else {
+            continue;
+        };
+        for (side, figure) in &row {
+            if ["workload", "P", "unit"].contains(&side.as_str()) {
+                continue;
+            }
+            let is_it = |other: &&BTreeMap<String, String>| {
+                ["workload", "P", "unit"].iter().all(|name| other.get(*name) == row.get(*name))
+            };
+            let found: Vec<_> =
+                measured.iter().filter(is_it).filter_map(|r| of_row(r, side)).collect();
+            assert!(
+                found.into_iter().map(median).any(|m| m == *figure),
+                "{workload}: {side} {figure}"
+            );
+            seen += 1;
+        }
+    }
+    assert!(seen > 30, "only {seen} figures found");
+}
+
+/// The lines of a Markdown text in blocks of C.
+fn code_in_c(text: &str) -> String {
+    let (mut code, mut kind) = (String::new(), None);
+    for line in text.lines() {
+        kind = match (line.strip_prefix("```"), kind) {
+            (Some(opened), None) => Some(opened.trim()),
+            (Some(_), Some(_)) => None,
+            (None, kind) => {
+                if kind == Some("c") {
+                    code += &format!("{line}\n");
+                }
+                kind
+            }
+        };
+    }
+    code
+}
+
+/// Programs call these by the macros `gs_init` and `gs_run`.
+const CALLED_BY_MACROS: [&str; 2] = ["gs_init_for", "gs_run_for"];
+
+#[test]
+fn the_book_shows_a_call_of_each_function_of_the_header() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let read = |name: &str| fs::read_to_string(root.join(name)).unwrap();
+    let header = read("include/gosched.h");
+    let map = read("lib/gosched.map");
+    let names = map.lines().filter_map(|line| line.trim().strip_suffix(';'));
+    let functions: Vec<_> = names
+        .filter(|name| name.starts_with("gs_") && header.contains(&format!("{name}(")))
+        .filter(|name| !CALLED_BY_MACROS.contains(name))
+        .collect();
+    let mut pages = Vec::new();
+    texts(&root.join("docs"), &mut pages);
+    let code: String =
+        pages.iter().map(|page| code_in_c(&fs::read_to_string(page).unwrap())).collect();
+    let calls: BTreeSet<&str> = code
+        .split(|c: char| c != '(' && c != '_' && !c.is_ascii_alphanumeric())
+        .flat_map(|word| word.split_inclusive('('))
+        .filter_map(|word| word.strip_suffix('('))
+        .collect();
+    let missing: Vec<_> = functions.iter().filter(|name| !calls.contains(*name)).collect();
+    assert!(functions.len() > 150, "only {} functions found", functions.len());
+    assert!(missing.is_empty(), "add these to docs/api-examples.md: {missing:?}");
+}
+
 /// Forges and browsers load all pictures of a page at once.
 const MOST_BYTES_OF_A_PICTURE: u64 = 150_000;
 

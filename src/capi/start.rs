@@ -394,7 +394,7 @@ fn text_of(err: i32) -> &'static CStr {
         libc::EINVAL => c"An argument makes no sense: see the function's comment in gosched.h.",
         libc::EPIPE => c"The channel is closed, or the reader has closed the file: stop using it.",
         libc::EDEADLK => c"It would wait for itself: make this call elsewhere.",
-        libc::ETIMEDOUT => c"The deadline has passed: give a later one, or go on without.",
+        libc::ETIMEDOUT => c"The deadline has passed: give a later one (a time such as gs_after_ms(20), not a length), or go on without.",
         libc::ECANCELED => c"This goroutine was cancelled, or the file was closed with gs_close: clean up and return.",
         libc::EBADF => c"No open file has this number, or it is not open for this operation: find out who closed it.",
         libc::EMFILE | libc::ENFILE => c"Too many files are open: close some, or raise the limit (ulimit -n).",

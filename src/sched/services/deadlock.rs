@@ -257,7 +257,9 @@ fn report(rt: &Runtime, symbols: &mut Symbols) -> String {
         text += &format!("  ... and {} more\n", count - LISTED);
     }
     text += &format!(
-        "{count} goroutines wait, {} threads wait for them, and nothing can wake any of them.\n",
+        "{count} goroutines wait, {} threads wait for them, and nothing can wake any of them.\n\
+         See to it that one is woken, or give its wait a deadline. If something that the library \
+         can't see will wake one, take a hold first (gs_hold).\n",
         blocked_plain_threads() + blocked_calls()
     );
     text

@@ -617,7 +617,8 @@ impl Runtime {
             let max = self.max_ms.load(Ordering::Relaxed);
             log::say(format_args!(
                 "gosched: the limit of {max} threads is reached; goroutines wait until one is \
-                 free (gs_set_max_threads, GOSCHED_MAX_THREADS)"
+                 free. Let fewer goroutines block or lock their threads at a time, or raise the \
+                 limit (gs_set_max_threads, GOSCHED_MAX_THREADS)"
             ));
         }
     }
