@@ -100,7 +100,7 @@ $(HPP): bindings/cpp/join bindings/cpp/gosched.hpp $(wildcard bindings/cpp/gosch
 MAN      := target/man/man7/gosched.7
 MAN_DATE  = $$(date -u -r include/gosched.h +%Y-%m-%d)
 # Of a program $1 that does $2; none if it doesn't run here.
-man1 = if target/release/$1 --help >/dev/null 2>&1; then target/release/$1 --help | awk -f lib/man1.awk -v name=$1 -v brief="$2" \
+man1 = export LD_LIBRARY_PATH=target/release; if target/release/$1 --help >/dev/null 2>&1; then target/release/$1 --help | awk -f lib/man1.awk -v name=$1 -v brief="$2" \
     -v version=$(VERSION) -v date="$(MAN_DATE)" >"$(DESTDIR)$(MANDIR)/man1/$1.1"; chmod 644 "$(DESTDIR)$(MANDIR)/man1/$1.1"; fi
 
 $(MAN): lib/man.awk include/gosched.h Cargo.toml
