@@ -38,7 +38,7 @@ ifeq ($(IS_GLIBC),)
 export RUSTFLAGS := $(RUSTFLAGS) -C target-feature=-crt-static
 endif
 
-.PHONY: all build library trace-tool preload examples run test test-all test-checked test-tsan test-aarch64 test-python wheels test-wheels test-musl test-python-ft test-python-stdlib test-python-all run-python bench-python test-cpp test-servers bench-servers bench-clients test-preload bench-preload test-mpi test-observe test-embed test-trace lua test-lua run-lua bench-lua models miri audit lab bench counts soak lint docs pictures header check-header install install-lua uninstall setup clean help
+.PHONY: all build library trace-tool preload examples run test test-all test-checked test-tsan test-aarch64 test-python wheels test-wheels test-musl test-python-ft test-python-stdlib test-python-all run-python bench-python test-cpp test-servers bench-servers bench-clients test-preload bench-preload test-mpi test-observe test-embed test-trace lua test-lua run-lua bench-lua models miri audit lab bench counts soak lint docs pictures header check-header check-abi install install-lua uninstall setup clean help
 .DELETE_ON_ERROR:
 
 all: build
@@ -271,6 +271,9 @@ check-header: $(STAMP)/build ## fail if include/gosched.h is not what src/capi g
 	@mkdir -p target
 	cargo run --quiet --release -p header -- target/gosched.h
 	@diff -u include/gosched.h target/gosched.h || { echo "include/gosched.h is out of date: make header" >&2; exit 1; }
+
+check-abi: $(STAMP)/abi ## fail if the ABI is not what lib/gosched.abi says (ARGS=--update writes it anew; see tests/abi/check --help)
+	@tests/abi/check $(ARGS)
 
 install: $(HPP) ## install what `make` has built, under PREFIX (/usr/local), within DESTDIR
 	@for built in libgosched.so libgosched.a $(if $(HAS_PRELOAD),libgosched-preload.so) gosched-topo gosched-top gosched-trace; do \
