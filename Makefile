@@ -38,7 +38,7 @@ ifeq ($(IS_GLIBC),)
 export RUSTFLAGS := $(RUSTFLAGS) -C target-feature=-crt-static
 endif
 
-.PHONY: all build library trace-tool preload examples run test test-all test-checked test-tsan test-aarch64 test-python wheels test-wheels test-musl test-python-ft test-python-stdlib test-python-all run-python bench-python test-cpp test-servers bench-servers bench-clients test-preload bench-preload test-mpi test-observe test-embed test-trace lua test-lua run-lua bench-lua models miri audit lab bench counts soak lint docs pictures header check-header check-abi install install-lua uninstall setup clean help
+.PHONY: all build library trace-tool preload examples run test test-all test-checked test-tsan test-aarch64 test-python wheels test-wheels test-musl test-python-ft test-python-stdlib test-python-all run-python bench-python test-cpp test-servers bench-servers bench-clients test-preload bench-preload test-mpi test-observe test-embed test-trace lua test-lua run-lua bench-lua models miri audit lab bench counts soak lint docs pictures header check-header check-abi fuzz install install-lua uninstall setup clean help
 .DELETE_ON_ERROR:
 
 all: build
@@ -249,6 +249,9 @@ counts: $(STAMP)/test build ## count the instructions of the hot paths; fail if 
 
 soak: build ## run chaos, stress, testers, runs in bubbles, Python and clients for SOAK_MINUTES (10); SOAK_PARTS chooses (tools/soak)
 	@tools/soak
+
+fuzz: $(STAMP)/build ## look for inputs that break the library, the example servers or gosched-trace, with libFuzzer, for FUZZ_MINUTES (60; ARGS: see tests/fuzz/run --help)
+	@tests/fuzz/run $(ARGS)
 
 lint: $(STAMP)/build ## check the format and run clippy
 	$(CARGO) fmt --all --check
