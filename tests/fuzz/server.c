@@ -1,8 +1,8 @@
 /*
  * The servers of examples-c: httpd, or respd (-DRESPD). The input is what a client sends on one connection, over
- * the network of a bubble: once as a whole, and once in pieces, whose sizes come from the first byte. Neither the
- * parsers nor what they call may touch memory that isn't theirs, and both answers are the same. FUZZ_ROOT is the
- * directory that httpd serves.
+ * the network of a bubble: once as a whole, and once in pieces, whose sizes come from the first byte; then the server's reads
+ * and writes do less than they could, too. Neither the parsers nor what they call may touch memory that isn't theirs,
+ * and both answers are the same. FUZZ_ROOT is the directory that httpd serves.
  */
 #define main example_main
 #ifdef RESPD
@@ -84,7 +84,9 @@ static void converse(void *arg)
 /* What a client gets. */
 static size_t answer_to(const uint8_t *data, size_t n, uint64_t pieces, char *answer)
 {
-    gs_test_opts opts = {.size = sizeof opts, .seed = 1, .schedule = GS_TEST_ROUND_ROBIN, .max_steps = 10000000};
+    gs_test_opts opts = {.size = sizeof opts, .seed = 1 + pieces, .max_steps = 10000000};
+    opts.schedule = pieces ? GS_TEST_RANDOM : GS_TEST_ROUND_ROBIN;
+    opts.net.short_io = pieces ? 200 : 0;
     conversation = (struct conversation){.data = data, .n = n, .pieces = pieces, .answer = answer};
 #ifdef RESPD
     store_clear();
