@@ -45,7 +45,7 @@ ifeq ($(IS_GLIBC),)
 export RUSTFLAGS := $(RUSTFLAGS) -C target-feature=-crt-static
 endif
 
-.PHONY: all build library trace-tool preload examples run test test-all test-checked test-tsan test-aarch64 test-python wheels test-wheels test-musl test-python-ft test-python-stdlib test-python-all run-python bench-python test-cpp test-servers bench-servers bench-clients test-preload bench-preload test-mpi test-observe test-embed test-trace lua test-lua run-lua bench-lua models miri audit lab bench counts soak lint docs release pictures header check-header man install install-lua uninstall setup clean help
+.PHONY: all build library trace-tool preload examples run test test-all test-checked test-tsan test-aarch64 test-python wheels test-wheels test-musl test-python-ft test-python-stdlib test-python-all run-python bench-python test-cpp test-servers bench-servers bench-clients test-preload bench-preload test-mpi test-observe test-embed test-trace lua test-lua run-lua bench-lua models miri audit lab bench counts soak lint docs release pictures header check-header check-abi fuzz man install install-lua uninstall setup clean help
 .DELETE_ON_ERROR:
 
 all: build
@@ -272,6 +272,9 @@ counts: $(STAMP)/test build ## count the instructions of the hot paths; fail if 
 soak: build ## run chaos, stress, testers, runs in bubbles, Python and clients for SOAK_MINUTES (10); SOAK_PARTS chooses (tools/soak)
 	@tools/soak
 
+fuzz: $(STAMP)/build ## look for inputs that break the library, the example servers or gosched-trace, with libFuzzer, for FUZZ_MINUTES (60; ARGS: see tests/fuzz/run --help)
+	@tests/fuzz/run $(ARGS)
+
 lint: $(STAMP)/build ## check the format and run clippy
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
@@ -296,6 +299,9 @@ check-header: $(STAMP)/build ## fail if include/gosched.h is not what src/capi g
 	@mkdir -p target
 	cargo run --quiet --release -p header -- target/gosched.h
 	@diff -u include/gosched.h target/gosched.h || { echo "include/gosched.h is out of date: make header" >&2; exit 1; }
+
+check-abi: $(STAMP)/abi ## fail if the ABI is not what lib/gosched.abi says (ARGS=--update writes it anew; see tests/abi/check --help)
+	@tests/abi/check $(ARGS)
 
 # $1 from target/release as $2, with mode $3: stripped, with the debug information in DEBUGDIR.
 put = STRIP="$(STRIP)" OBJCOPY="$(OBJCOPY)" lib/separate put "target/release/$1" "$(DESTDIR)$2" $3 "$(DESTDIR)$(DEBUGDIR)"

@@ -2689,6 +2689,7 @@ uint64_t gs_test_seed(void);
 #ifdef __clang__
 #pragma clang diagnostic push
 #pragma clang diagnostic ignored "-Wold-style-cast" /* C has no other */
+#pragma clang diagnostic ignored "-Wzero-as-null-pointer-constant" /* NULL is C's */
 #endif
 
 typedef uint32_t __attribute__((__may_alias__)) gs_word;

@@ -725,14 +725,84 @@ fn no_program_has_a_copy_of_the_librarys_data() {
 
 // ---- The header and the library as such ----
 
-fn the_header_is_c99() {
-    compile_header("c", c_compiler(), "-std=c99");
+/// What programs may turn on: whatever a header can be blamed for.
+const WARNINGS: &[&str] = &[
+    "-Wall",
+    "-Wextra",
+    "-Wpedantic",
+    "-Werror",
+    "-Wshadow",
+    "-Wconversion",
+    "-Wsign-conversion",
+    "-Wundef",
+    "-Wcast-align",
+    "-Wcast-qual",
+    "-Wwrite-strings",
+    "-Wdouble-promotion",
+    "-Wformat=2",
+    "-Wnull-dereference",
+    "-Wredundant-decls",
+    "-Wmissing-declarations",
+    "-Wvla",
+];
+const WARNINGS_OF_C: &[&str] =
+    &["-Wc++-compat", "-Wstrict-prototypes", "-Wold-style-definition", "-Wmissing-prototypes"];
+const WARNINGS_OF_CXX: &[&str] =
+    &["-Wold-style-cast", "-Wzero-as-null-pointer-constant", "-Wextra-semi"];
+
+/// In each version, by the names that both compilers have known for longest: C23 and C++23 last.
+const VERSIONS_OF_C: [&str; 5] = ["c99", "c11", "c17", "gnu17", "c2x"];
+const VERSIONS_OF_CXX: [&str; 6] = ["c++11", "c++14", "c++17", "gnu++17", "c++20", "c++2b"];
+
+fn the_header_compiles_as_c99_to_c23_without_a_warning() {
+    for compiler in compilers(false) {
+        compile_header(&compiler, "c", &VERSIONS_OF_C, WARNINGS_OF_C);
+    }
 }
 
-fn the_header_is_cxx11() {
-    if let Some(compiler) = compiler(true) {
-        compile_header("cpp", compiler, "-std=c++11");
+fn the_header_compiles_as_cxx11_to_cxx23_without_a_warning() {
+    for compiler in compilers(true) {
+        compile_header(&compiler, "c++", &VERSIONS_OF_CXX, WARNINGS_OF_CXX);
     }
+}
+
+/// In C and in C++; `src/capi/abi.rs` asserts the same figures in Rust.
+fn structs_and_constants_are_as_layouts_h_says() {
+    for (is_cxx, version, language) in [(false, "-std=c11", "c"), (true, "-std=c++11", "c++")] {
+        for mut cmd in compilers(is_cxx) {
+            cmd.args([version, "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only"]);
+            cmd.arg("-I").arg(manifest_dir().join("include"));
+            must_succeed(cmd.args(["-x", language]).arg(abi("layouts.c")));
+        }
+    }
+}
+
+/// The compiler of all programs, and the usual compilers, one for 64-bit ARM among them; says which are missing.
+fn compilers(is_cxx: bool) -> Vec<Command> {
+    let usual = if is_cxx {
+        ["g++", "clang++", "aarch64-linux-gnu-g++"]
+    } else {
+        ["gcc", "clang", "aarch64-linux-gnu-gcc"]
+    };
+    let is_there = |name: &&str| {
+        let version = Command::new(name).arg("--version").output();
+        let is_there = version.is_ok_and(|out| out.status.success());
+        if !is_there {
+            say(&format!("skip {name}: it is not installed"));
+        }
+        is_there
+    };
+    compiler(is_cxx)
+        .into_iter()
+        .chain(usual.into_iter().filter(is_there).map(Command::new))
+        .collect()
+}
+
+/// A command with the same program and arguments.
+fn again(cmd: &Command) -> Command {
+    let mut other = Command::new(cmd.get_program());
+    other.args(cmd.get_args());
+    other
 }
 
 /// Beside errors: who may call it, whether it may switch, and whether a signal handler may.
@@ -763,22 +833,19 @@ fn every_comment_says_who_may_call_the_function() {
 
 /// A program leaves in padding whatever is there, so it could never become a field.
 fn no_struct_of_the_header_has_padding() {
-    compile_header("c", c_compiler(), "-Wpadded");
+    compile_header(&c_compiler(), "c", &["c11"], &["-Wpadded"]);
 }
 
-/// Includes the header twice and uses its initialisers. The option is one of the compiler's.
-fn compile_header(ext: &str, mut cmd: Command, option: &str) {
-    let source = work_dir().join(format!("header{option}.{ext}"));
-    let text = "#include <gosched.h>\n#include <gosched.h>\n\
-                gs_spawn_opts opts = GS_SPAWN_OPTS_INIT;\n\
-                int64_t forever = GS_FOREVER, nowait = GS_NOWAIT;\n\
-                int ops[] = { GS_SEND, GS_RECV };\n\
-                int priorities[] = { GS_PRIO_HIGH, GS_PRIO_NORMAL, GS_PRIO_LOW, GS_PRIO_IDLE };\n\
-                unsigned flags = GS_SPAWN_PINNED | GS_SPAWN_NOPREEMPT;\n";
-    fs::write(&source, text).unwrap();
-    cmd.args([option, "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only", "-I"]);
-    cmd.arg(manifest_dir().join("include")).arg(&source);
-    must_succeed(&mut cmd);
+/// Compiles what includes the header twice and uses its initialisers and inline functions.
+fn compile_header(compiler: &Command, language: &str, versions: &[&str], warnings: &[&str]) {
+    for version in versions {
+        for inline in ["-UGS_NO_INLINE", "-DGS_NO_INLINE"] {
+            let mut cmd = again(compiler);
+            cmd.arg(format!("-std={version}")).args(["-O2", inline]).args(WARNINGS).args(warnings);
+            cmd.arg("-I").arg(manifest_dir().join("include")).args(["-o", "/dev/null"]);
+            must_succeed(cmd.args(["-c", "-x", language]).arg(abi("header.c")));
+        }
+    }
 }
 
 /// A test that skips itself must say why, and the test harness hides what is printed with println.
@@ -1211,8 +1278,9 @@ const CHECKS: &[(&str, fn())] = checks! {
     static_library_by_pkg_config
     what_is_installed_can_be_uninstalled
     no_program_has_a_copy_of_the_librarys_data
-    the_header_is_c99
-    the_header_is_cxx11
+    the_header_compiles_as_c99_to_c23_without_a_warning
+    the_header_compiles_as_cxx11_to_cxx23_without_a_warning
+    structs_and_constants_are_as_layouts_h_says
     every_comment_says_who_may_call_the_function
     no_struct_of_the_header_has_padding
     only_gs_symbols_are_exported_and_each_has_a_version

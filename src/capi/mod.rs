@@ -3,6 +3,8 @@
 
 #![allow(non_camel_case_types)]
 
+#[cfg(test)]
+mod abi;
 mod channels;
 mod embed;
 mod gangs;

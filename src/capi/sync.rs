@@ -32,38 +32,38 @@ macro_rules! object {
 /// it. All bytes zero: unlocked. Go's sync.Mutex.
 #[repr(C)]
 pub struct gs_mutex {
-    opaque: [u64; 4],
+    pub(super) opaque: [u64; 4],
 }
 
 /// A lock for many readers or one writer; new readers wait while a writer waits.
 /// All bytes zero: unlocked. Go's sync.RWMutex.
 #[repr(C)]
 pub struct gs_rwmutex {
-    opaque: [u64; 8],
+    pub(super) opaque: [u64; 8],
 }
 
 /// A condition variable. All bytes zero: a condition variable without waiters. Go's sync.Cond.
 #[repr(C)]
 pub struct gs_cond {
-    opaque: [u64; 4],
+    pub(super) opaque: [u64; 4],
 }
 
 /// A counter to wait for. All bytes zero: 0. Go's sync.WaitGroup.
 #[repr(C)]
 pub struct gs_waitgroup {
-    opaque: [u64; 6],
+    pub(super) opaque: [u64; 6],
 }
 
 /// A weighted semaphore, first come first served. All bytes zero: no units.
 #[repr(C)]
 pub struct gs_sem {
-    opaque: [u64; 6],
+    pub(super) opaque: [u64; 6],
 }
 
 /// Does something once. All bytes zero: not done yet. Go's sync.Once.
 #[repr(C)]
 pub struct gs_once {
-    opaque: [u64; 6],
+    pub(super) opaque: [u64; 6],
 }
 
 object!(gs_mutex, Mutex);

@@ -24,6 +24,7 @@
 #ifdef __clang__
 #pragma clang diagnostic push
 #pragma clang diagnostic ignored "-Wold-style-cast" /* C has no other */
+#pragma clang diagnostic ignored "-Wzero-as-null-pointer-constant" /* NULL is C's */
 #endif
 
 typedef uint32_t __attribute__((__may_alias__)) gs_word;

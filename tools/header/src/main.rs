@@ -22,7 +22,7 @@ const SECTIONS: [&str; 14] = [
 ];
 
 /// The files of `src/capi` that are not sections of the header.
-const OTHERS: [&str; 3] = ["layout", "mod", "sized"];
+const OTHERS: [&str; 4] = ["abi", "layout", "mod", "sized"];
 
 /// What the library exports and the header doesn't declare: programs that were compiled with the
 /// header of the first release look at the word, and debuggers at the layout.
