@@ -36,6 +36,17 @@ const C_INPUTS: [&str; 7] = [
 /// (`src/hwloc.c` says what it is).
 const HWLOC_DATA: [&str; 3] = ["stderr", "stdout", "program_invocation_name"];
 
+/// Functions of libc that libhwloc.a calls by the names of C23, which glibc has from 2.38 on, where
+/// it is compiled with that glibc; and names that older glibcs have. C23 adds numbers such as 0b1.
+const HWLOC_C23: [(&str, &str); 6] = [
+    ("__isoc23_fscanf", "__isoc99_fscanf"),
+    ("__isoc23_sscanf", "__isoc99_sscanf"),
+    ("__isoc23_strtol", "strtol"),
+    ("__isoc23_strtoll", "strtoll"),
+    ("__isoc23_strtoul", "strtoul"),
+    ("__isoc23_strtoull", "strtoull"),
+];
+
 fn main() {
     if let Err(error) = build() {
         eprintln!("error: {error}");
@@ -183,7 +194,8 @@ fn link(here: &Path, root: &Path, out: &Path, object: &Path, glibc: &[PathBuf]) 
             "ld -r libhwloc.a failed",
         )?;
         let rename = HWLOC_DATA.iter().map(|name| format!("--redefine-sym={name}=gosched_{name}"));
-        run(tool("objcopy").args(rename).arg(&all).arg(&hwloc), "objcopy failed")?;
+        let older = HWLOC_C23.iter().map(|(c23, old)| format!("--redefine-sym={c23}={old}"));
+        run(tool("objcopy").args(rename).args(older).arg(&all).arg(&hwloc), "objcopy failed")?;
         run(
             cc().args(["-O2", "-c"]).arg(here.join("src/hwloc.c")).arg("-o").arg(&stubs),
             "src/hwloc.c doesn't compile",
