@@ -181,7 +181,7 @@ test-python: $(STAMP)/python ## test bindings/python with each Python found (ARG
 wheels: $(STAMP)/python ## build a wheel for each Python found, for glibc 2.28 and later, into target/python/wheels (tools/pythons sdist: an archive)
 	@tools/pythons wheel $(ARGS)
 
-test-wheels: $(STAMP)/python ## install the wheels and the archive of the sources in chroots of Debian 11, 12 and sid (ARGS: see tools/wheel-chroots --help)
+test-wheels: $(STAMP)/python ## install the wheels and the archive of the sources in chroots of Debian 11, 12 and sid, and for musl (ARGS: see tools/wheel-chroots --help)
 	@tools/wheel-chroots $(ARGS)
 
 test-musl: $(STAMP)/test ## build the library for musl and run tests/programs with it (ARGS: which, such as chan/)

@@ -1,7 +1,7 @@
 """What pip calls to build the package: maturin, and two things that it doesn't do.
 
-- A wheel says on which Linux it runs (manylinux), where maturin says only that it is for one: what it carries needs
-  nothing but libc, of the version that its symbols name.
+- A wheel says on which Linux it runs (manylinux, musllinux), where maturin says only that it is for one: what it
+  carries needs nothing but libc, of the version that its symbols name, or musl 1.2.
 - An archive of the sources has those of libgosched, which are beside this directory, in libgosched/, and those of all
   crates in vendor/: no network is needed to build from it, apart from maturin itself.
 
@@ -45,6 +45,8 @@ TARGETS = ["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu", "x86_64-unkn
 # What each Linux with glibc has (PEP 600), and what the wheel carries.
 EVERYWHERE = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1", "libutil.so.1", "libgcc_s.so.1"}
 OWN = {"libgosched.so.1"}
+# musl, as Alpine calls it; auditwheel knows it by this name only.
+MUSL = f"libc.musl-{platform.machine()}.so.1"
 
 
 def _needs(content):
@@ -60,19 +62,21 @@ def _needs(content):
 
 def _platform(wheel):
     """The tag of the wheel's platform, or None and why it has none."""
-    if "CS_GNU_LIBC_VERSION" not in os.confstr_names or not (os.confstr("CS_GNU_LIBC_VERSION") or "").startswith("glibc"):
-        return None, "the libc here is not glibc"
-    newest = (2, 17)
+    newest, is_musl = (2, 17), False
     with zipfile.ZipFile(wheel) as archive:
         for name in archive.namelist():
             content = archive.read(name)
             if not content.startswith(b"\x7fELF"):
                 continue
             libraries, version = _needs(content)
-            foreign = {n for n in libraries - EVERYWHERE - OWN if not n.startswith("ld-linux")}
+            is_musl = is_musl or MUSL in libraries
+            everywhere = {MUSL} if MUSL in libraries else EVERYWHERE
+            foreign = {n for n in libraries - everywhere - OWN if not n.startswith("ld-linux")}
             if foreign:
                 return None, f"{name} needs {', '.join(sorted(foreign))}"
             newest = max(newest, version)
+    if is_musl:
+        return f"musllinux_1_2_{platform.machine()}", None
     return "manylinux_%d_%d_%s" % (*newest, platform.machine()), None
 
 

@@ -4,6 +4,8 @@
 //! - `make -C ../.. library` gives `gosched.o`; with nothing to do it takes a moment.
 //! - That object and Debian's `libhwloc.a` become `python/gosched/lib/libgosched.so.1`, which needs
 //!   nothing but libc: who installs a wheel needs no hwloc.
+//! - For another target than this machine's, such as musl, the environment has `CC_target`,
+//!   `CARGO_TARGET_target_LINKER` and pkg-config's variables (`tools/pythons` sets them).
 //! - `python/gosched/lib/libgosched.so` is a linker script, for C extensions that link with
 //!   `-L get_library_dir() -lgosched`. (A wheel can't hold a symbolic link, and a second copy could
 //!   become a second scheduler.)
@@ -35,6 +37,17 @@ const C_INPUTS: [&str; 7] = [
 /// linker copies such data into them; in a shared library it must be the library's own
 /// (`src/hwloc.c` says what it is).
 const HWLOC_DATA: [&str; 3] = ["stderr", "stdout", "program_invocation_name"];
+
+/// Functions of libc that libhwloc.a calls by the names of C23, which glibc has from 2.38 on, where
+/// it is compiled with that glibc; and names that older glibcs have. C23 adds numbers such as 0b1.
+const HWLOC_C23: [(&str, &str); 6] = [
+    ("__isoc23_fscanf", "__isoc99_fscanf"),
+    ("__isoc23_sscanf", "__isoc99_sscanf"),
+    ("__isoc23_strtol", "strtol"),
+    ("__isoc23_strtoll", "strtoll"),
+    ("__isoc23_strtoul", "strtoul"),
+    ("__isoc23_strtoull", "strtoull"),
+];
 
 fn main() {
     if let Err(error) = build() {
@@ -113,12 +126,22 @@ fn library(root: &Path, out: &Path) -> Result<PathBuf> {
     let mut make = Command::new(env::var_os("MAKE").unwrap_or_else(|| "make".into()));
     make.arg("-s").arg("-C").arg(root).arg("library");
     // What cargo tells build scripts would change what the inner cargo builds.
+    let target = env::var("TARGET")?;
+    let linker = format!("CARGO_TARGET_{}_LINKER", target.to_uppercase().replace(['-', '.'], "_"));
     for (name, _) in env::vars_os() {
         let name_ = name.to_string_lossy();
-        let kept = ["CARGO_HOME", "CARGO_NET_", "CARGO_HTTP_", "CARGO_REGISTR", "CARGO_SOURCE_"];
+        let kept =
+            [&linker, "CARGO_HOME", "CARGO_NET_", "CARGO_HTTP_", "CARGO_REGISTR", "CARGO_SOURCE_"];
         if name_.starts_with("CARGO") && !kept.iter().any(|kept| name_.starts_with(kept)) {
             make.env_remove(&name);
         }
+    }
+    // The Makefile's folder for it, within the target directory.
+    let mut folder = PathBuf::from("release");
+    if target != env::var("HOST")? {
+        make.env("CARGO_BUILD_TARGET", &target);
+        make.arg(format!("CC={}", cc::Build::new().get_compiler().path().display()));
+        folder = Path::new(&target).join(folder);
     }
     for name in [
         "MAKE",
@@ -136,19 +159,19 @@ fn library(root: &Path, out: &Path) -> Result<PathBuf> {
         make.env_remove(name);
     }
     // Two cargos would wait for each other in one target directory.
-    let mut target = root.join("target");
+    let mut directory = root.join("target");
     if fs::canonicalize(out)?
-        .starts_with(fs::canonicalize(&target).unwrap_or_default().join("release"))
+        .starts_with(fs::canonicalize(&directory).unwrap_or_default().join(&folder))
     {
-        target = out.join("library");
-        make.arg(format!("CARGO_TARGET_DIR={}", target.display()))
-            .arg(format!("OUT={}/release", target.display()));
+        directory = out.join("library");
+        make.arg(format!("CARGO_TARGET_DIR={}", directory.display()))
+            .arg(format!("OUT={}", directory.join(&folder).display()));
     }
     run(
         &mut make,
         "building libgosched failed (it needs make, pkg-config, libhwloc-dev and libudev-dev)",
     )?;
-    Ok(target.join("release/gosched.o"))
+    Ok(directory.join(folder).join("gosched.o"))
 }
 
 /// What the root's Makefile links the library with, so that it runs with older glibcs; nothing if the
@@ -171,19 +194,19 @@ fn link(here: &Path, root: &Path, out: &Path, object: &Path, glibc: &[PathBuf]) 
     let tool =
         |name: &str| Command::new(env::var_os(name.to_uppercase()).unwrap_or_else(|| name.into()));
 
-    let found = run(cc().arg("-print-file-name=libhwloc.a"), "no C compiler")?;
-    let archive = PathBuf::from(found.trim());
+    let archive = static_hwloc(cc())?;
     let shared = out.join("libgosched.so.1");
     let mut parts: Vec<PathBuf> = vec![object.into()];
-    if archive.is_absolute() {
+    if let Some(archive) = &archive {
         let (all, hwloc, stubs) =
             (out.join("hwloc.all.o"), out.join("hwloc.o"), out.join("hwloc.stubs.o"));
         run(
-            tool("ld").args(["-r", "--whole-archive", "-o"]).arg(&all).arg(&archive),
+            tool("ld").args(["-r", "--whole-archive", "-o"]).arg(&all).arg(archive),
             "ld -r libhwloc.a failed",
         )?;
         let rename = HWLOC_DATA.iter().map(|name| format!("--redefine-sym={name}=gosched_{name}"));
-        run(tool("objcopy").args(rename).arg(&all).arg(&hwloc), "objcopy failed")?;
+        let older = HWLOC_C23.iter().map(|(c23, old)| format!("--redefine-sym={c23}={old}"));
+        run(tool("objcopy").args(rename).args(older).arg(&all).arg(&hwloc), "objcopy failed")?;
         run(
             cc().args(["-O2", "-c"]).arg(here.join("src/hwloc.c")).arg("-o").arg(&stubs),
             "src/hwloc.c doesn't compile",
@@ -205,7 +228,7 @@ fn link(here: &Path, root: &Path, out: &Path, object: &Path, glibc: &[PathBuf]) 
         "-Wl,-z,defs",
     ]);
     ld.args([&map, "-Wl,--gc-sections", "-Wl,--strip-debug"]);
-    if !archive.is_absolute() {
+    if archive.is_none() {
         ld.arg("-lhwloc");
     }
     ld.args(["-lgcc_s", "-lpthread", "-lm", "-ldl"]);
@@ -213,11 +236,26 @@ fn link(here: &Path, root: &Path, out: &Path, object: &Path, glibc: &[PathBuf]) 
     Ok(shared)
 }
 
+/// hwloc's archive, where pkg-config has hwloc or, if it has it nowhere, where the C compiler looks.
+fn static_hwloc(mut cc: Command) -> Result<Option<PathBuf>> {
+    let pkg_config = env::var_os("PKG_CONFIG").unwrap_or_else(|| "pkg-config".into());
+    let said = Command::new(pkg_config).args(["--variable=libdir", "hwloc"]).output();
+    let said = said.map(|said| String::from_utf8_lossy(&said.stdout).trim().to_owned());
+    let found = match said {
+        Ok(folder) if !folder.is_empty() => Path::new(&folder).join("libhwloc.a"),
+        _ => run(cc.arg("-print-file-name=libhwloc.a"), "no C compiler")?.trim().into(),
+    };
+    Ok(Some(found).filter(|found| found.is_absolute() && found.exists()))
+}
+
 /// The directories of `Python.h`, for the interpreter that pyo3 builds for.
 fn python_includes() -> Result<Vec<String>> {
     let config = pyo3_build_config::get();
+    // For another target maturin tells pyo3 of none.
     let python = config
         .executable()
+        .map(str::to_owned)
+        .or_else(|| env::var("PYO3_PYTHON").ok())
         .ok_or("building needs the Python interpreter itself: set PYO3_PYTHON")?;
     let code = "import sys, sysconfig as s; no_gil = bool(s.get_config_var('Py_GIL_DISABLED')); \
                 print(no_gil and sys.version_info[:2] != (3, 13), s.get_path('include'), s.get_path('platinclude'), sep='\\n')";

@@ -79,9 +79,10 @@ void gosched_state_after_fork(void)
     }
 }
 
-/* In the child of a fork, where the other threads are gone. */
+/* In the child of a fork, where the other threads are gone. The calling thread's state is attached. */
 void gosched_state_forked(void)
 {
+    cpython_find_slot();
     static const pthread_rwlock_t fresh = PTHREAD_RWLOCK_INITIALIZER;
     /* One of them may have waited for this lock. */
     making = fresh;

@@ -2,7 +2,8 @@
    family of versions has a file here with the functions below. This is the one place that asks for the version.
 
    cpython_find_slot          finds where the interpreter keeps the state of a thread; on a thread with a state that is
-                              attached. 0, or -1: in an unknown place
+                              attached, at import and in the child of a fork, for which the interpreter makes another
+                              place: glibc gives it the same, musl doesn't. 0, or -1: in an unknown place
    cpython_note_state         the calling thread is about to attach with this state
    cpython_is_finalizing      whether Python has begun to take itself down: threads that ask for the GIL don't get it any
                               more

@@ -4,18 +4,17 @@
 #include <limits.h>
 
 static pthread_key_t gilstate_key;
-static int has_key;
 
 static inline int cpython_find_slot(void)
 {
     void *mine = PyGILState_GetThisThreadState();
     pthread_key_t key;
-    for (key = 0; !has_key && mine && key < PTHREAD_KEYS_MAX; key++)
+    for (key = 0; mine && key < PTHREAD_KEYS_MAX; key++)
         if (pthread_getspecific(key) == mine) {
             gilstate_key = key;
-            has_key = 1;
+            return 0;
         }
-    return has_key ? 0 : -1;
+    return -1;
 }
 
 static inline void cpython_note_state(PyThreadState *ts) { pthread_setspecific(gilstate_key, ts); }
