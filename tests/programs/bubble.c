@@ -748,6 +748,56 @@ TEST(a_thread_outside_is_no_partner)
     join_thread(t);
 }
 
+/* With one P: an attached thread that has it passes on goroutines that may not begin on it, and while there is no
+ * thread for them they wait aside. */
+static void three_yield(void *arg)
+{
+    int i;
+    for (i = 0; i < 2; i++)
+        gs_spawn((gs_fn)(void *)gs_yield, NULL);
+    gs_yield();
+    (void)arg;
+}
+static void *explore_in_a_thread(void *over)
+{
+    CHECK_EQ(gs_test_explore(three_yield, NULL, NULL, 100), 100);
+    gs_waitgroup_done(over);
+    return NULL;
+}
+static void wait_for_a_bubble(void *arg)
+{
+    gs_waitgroup over = {0};
+    pthread_t t;
+    gs_waitgroup_add(&over, 1);
+    gs_preempt_disable();
+    t = start_thread(explore_in_a_thread, &over);
+    gs_preempt_enable();
+    CHECK_EQ(gs_waitgroup_wait(&over, GS_FOREVER), 0);
+    join_thread(t);
+    (void)arg;
+}
+
+CHILD(bubbles_beside_an_attached_thread)
+{
+    enum { BUBBLES = 8, ROUNDS = 30 };
+    gs_g *gs[BUBBLES];
+    int round, i;
+    CHECK_EQ(gs_attach(0), 0);
+    CHECK(gs_gomaxprocs(1) > 0);
+    for (round = 0; round < ROUNDS; round++) {
+        for (i = 0; i < BUBBLES; i++)
+            gs[i] = go_ref(wait_for_a_bubble, NULL);
+        for (i = 0; i < BUBBLES; i++)
+            join(gs[i]);
+    }
+    CHECK_EQ(gs_detach(), 0);
+}
+
+TEST(goroutines_that_wait_aside_do_not_come_into_bubbles)
+{
+    check_child_succeeds("bubbles_beside_an_attached_thread");
+}
+
 static void wake_an_outsider(void *arg)
 {
     int64_t v = 1;

@@ -58,10 +58,13 @@ impl Aside {
     }
 
     /// Lets the oldest task try again on this P, which has found a stack or is about to be given
-    /// one. Not by way of a global queue, because another P might not find the stack. Returns false
-    /// if no task waits.
+    /// one. Not by way of a global queue, because another P might not find the stack. Not on the P
+    /// of a bubble, whose M runs nothing else. Returns false if no task waits.
     #[cold]
     pub fn try_next(&self, p: PRef) -> bool {
+        if p.is_of_bubble() {
+            return !self.tasks.is_empty();
+        }
         let task = self.tasks.pop();
         let some = task.is_some();
         if let Some(task) = task.filter(|task| !ready::ready_if_special(task)) {

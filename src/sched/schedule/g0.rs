@@ -208,7 +208,9 @@ fn make_current(m: MRef, mut task: Task) -> Option<GRef> {
     }
     match task.kind() {
         TaskKind::Goroutine(g) if g.has(flags::UNBORN) && stacks::equip(m, g).is_none() => {
-            rt().aside.wait_for_stack(task);
+            if !ordered::ends_for_want_of_stack(m, g) {
+                rt().aside.wait_for_stack(task);
+            }
             None
         }
         TaskKind::Goroutine(g) => {

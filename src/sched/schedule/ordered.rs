@@ -125,6 +125,18 @@ pub fn is_over(m: MRef) -> bool {
     m.bubble().is_some_and(Bubble::is_over)
 }
 
+/// For a goroutine of the M's bubble for whose stack there is no memory: ends the bubble. Elsewhere
+/// tasks wait aside for memory, but other M's let those try again. False: the M runs no bubble.
+#[cold]
+pub fn ends_for_want_of_stack(m: MRef, g: GRef) -> bool {
+    let bubble = m.bubble();
+    if let Some(bubble) = bubble {
+        let id = g.id.load(Ordering::Relaxed);
+        bubble.end(Outcome::Disturbed(format!("no memory for the stack of goroutine {id}")));
+    }
+    bubble.is_some()
+}
+
 /// Chooses one of the goroutines that can run.
 fn choose(course: &Course) -> Option<Task> {
     let mut list = course.ready.borrow_mut();

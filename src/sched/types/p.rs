@@ -7,7 +7,7 @@ use super::task::{Fifo, Newborn, Task};
 use crate::sched::ext::gang::state::Column;
 use crate::sched::prim::histogram::Histogram;
 pub use crate::sched::prim::histogram::count;
-use crate::sched::prim::limits::{FREE_GS, NEWBORNS};
+use crate::sched::prim::limits::{FREE_GS, NEWBORNS, PROCS};
 use crate::sched::prim::pool::Cache;
 use crate::sched::prim::ring::Ring;
 use crate::sched::take::loan::state::Loan;
@@ -650,6 +650,11 @@ impl PRef {
     #[inline(always)]
     pub fn as_ptr(self) -> *mut P {
         self.0.as_ptr()
+    }
+
+    /// Whether the P is a bubble's, whose M runs the bubble's goroutines alone.
+    pub fn is_of_bubble(&self) -> bool {
+        self.id as usize >= PROCS
     }
 
     /// The node to which the P belongs for good.
