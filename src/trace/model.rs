@@ -372,8 +372,8 @@ impl Stream {
     /// Locks the stream for an operation of the M, which runs `go` with the P `proc`. `None`: there
     /// is no trace, or another stream has the goroutine nevertheless.
     #[inline(always)]
-    fn hold_with(&self, by: By, proc: u16, go: &GoRef) -> Option<Held<'_>> {
-        let held = self.hold(by)?;
+    fn hold_with(&self, proc: u16, go: &GoRef) -> Option<Held<'_>> {
+        let held = self.hold(By::Own)?;
         let as_told = held.proc == Some(proc) && held.is_running(go);
         if as_told { Some(held) } else { self.catch_up(held, proc, go) }
     }
@@ -382,7 +382,6 @@ impl Stream {
     #[cold]
     #[inline(never)]
     fn catch_up<'a>(&'a self, mut held: Held<'a>, proc: u16, go: &GoRef) -> Option<Held<'a>> {
-        let by = held.by;
         // Another stream may have the P, and then the goroutine.
         for _ in 0..3 {
             if !holds(proc, self) {
@@ -394,7 +393,7 @@ impl Stream {
                 drop(held);
                 registry::take_from_streams(go.word);
             }
-            held = self.hold(by)?;
+            held = self.hold(By::Own)?;
         }
         None
     }
@@ -402,8 +401,25 @@ impl Stream {
     /// The M runs `go` with the P `proc` from now on. Go's `GoStart`, `GoSyscallExit`, and the
     /// events of P's and goroutines that must come before. Allowed for a goroutine that runs
     /// already.
-    pub fn runs(&self, by: By, proc: u16, go: GoRef) {
-        let _ = self.hold_with(by, proc, &go);
+    pub fn runs(&self, proc: u16, go: GoRef) {
+        let _ = self.hold_with(proc, &go);
+    }
+
+    /// The M may go on with its goroutine and this P, which it had lost. For any thread: whether the M
+    /// still has the goroutine, only the stream can tell, because an M that leaves a goroutine says so
+    /// here, and until then the goroutine's word is the stream's.
+    pub fn goes_on_with(&self, proc: u16) {
+        let Some(mut held) = self.hold(By::Other) else { return };
+        let Some((id, word)) = held.go.filter(|_| held.in_call && held.proc.is_none()) else {
+            return;
+        };
+        if !holds(proc, self) {
+            return;
+        }
+        held.leave_go();
+        held.take_proc(proc);
+        // SAFETY: the descriptor of a goroutine that this stream has stays mapped.
+        held.start(id, unsafe { &*word });
     }
 
     /// The M's goroutine leaves the M. `proc`: the P that the M holds; `None`: it has lost its P, and
@@ -422,7 +438,7 @@ impl Stream {
             self.loses_go(go);
             return false;
         };
-        let Some(mut held) = self.hold_with(By::Own, proc, &go) else { return false };
+        let Some(mut held) = self.hold_with(proc, &go) else { return false };
         let stack = u64::from(stack);
         match how {
             Leaves::Blocks(reason) => {
@@ -443,7 +459,7 @@ impl Stream {
             && !held.run(proc, &next)
         {
             drop(held);
-            self.runs(By::Own, proc, next);
+            self.runs(proc, next);
             return false;
         }
         held.now >= held.queue_at
@@ -484,7 +500,7 @@ impl Stream {
 
     /// The M's goroutine begins a system call. Go's `GoSysCall`.
     pub fn begins_call(&self, proc: u16, go: GoRef, stack: u32) {
-        if let Some(mut held) = self.hold_with(By::Own, proc, &go) {
+        if let Some(mut held) = self.hold_with(proc, &go) {
             held.begin_call(stack);
         }
     }
@@ -715,15 +731,15 @@ impl Held<'_> {
     }
 
     /// The number of the goroutine's next sequenced event, which takes it to `state`.
-    fn next_of(&mut self, go: &GoRef, state: GoState) -> u64 {
-        let now = go.word.get();
+    fn next_of(&mut self, word: &GoWord, state: GoState) -> u64 {
+        let now = word.get();
         let sequence = now.sequence + 1;
-        go.word.set(Go { state, generation: self.generation, sequence });
+        word.set(Go { state, generation: self.generation, sequence });
         u64::from(sequence)
     }
 
     fn unblock(&mut self, go: &GoRef) {
-        let sequence = self.next_of(go, GoState::Runnable);
+        let sequence = self.next_of(go.word, GoState::Runnable);
         self.put(event::GO_UNBLOCK, [go.id, sequence, 0]);
     }
 
@@ -752,10 +768,7 @@ impl Held<'_> {
             GoState::Unknown | GoState::Ended => self.create(go, 0, 0),
             GoState::Running | GoState::Syscall => return false,
         }
-        let sequence = self.next_of(go, GoState::Running);
-        self.put(event::GO_START, [go.id, sequence]);
-        self.go = Some((go.id, ptr::from_ref(go.word)));
-        self.in_call = false;
+        let sequence = self.start(go.id, go.word);
         if sequence <= FIRST_RUNS
             && let Some(name) = go.names.name()
         {
@@ -769,6 +782,17 @@ impl Held<'_> {
             self.put(event::USER_LOG, [0, key.into(), value.into(), 0]);
         }
         true
+    }
+
+    /// The M, which has a P and no goroutine, starts the goroutine, which is runnable. Returns the
+    /// number of the event.
+    #[inline(always)]
+    fn start(&mut self, id: u64, word: &GoWord) -> u64 {
+        let sequence = self.next_of(word, GoState::Running);
+        self.put(event::GO_START, [id, sequence]);
+        self.go = Some((id, ptr::from_ref(word)));
+        self.in_call = false;
+        sequence
     }
 
     /// Writes the number of P's, which has changed. The M runs a goroutine.

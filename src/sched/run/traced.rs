@@ -306,17 +306,16 @@ pub fn runs(p: PRef, g: GRef) {
     let Some(m) = m::current() else { return };
     probes::run(m, p, g);
     if let Some(stream) = stream_of(m) {
-        stream.runs(By::Own, p.id, go(&g));
+        stream.runs(p.id, go(&g));
     }
 }
 
-/// The M, whose goroutine computes without a P, gets back the P that it has lent to the calling M.
+/// The M, whose goroutine computes without a P, gets back the P that it has lent to the calling M. The
+/// lender may have come inside already, and have left that goroutine.
 pub fn goes_on_with(lender: MRef, p: PRef) {
-    // SAFETY: null or a descriptor, which stays mapped.
-    let g = unsafe { GRef::from_nullable(lender.curg.seen()) };
     trace::proc_was_taken(p.id);
-    if let (Some(g), Some(stream)) = (g, stream_of(lender)) {
-        stream.runs(By::Other, p.id, go(&g));
+    if let Some(stream) = stream_of(lender) {
+        stream.goes_on_with(p.id);
     }
 }
 
