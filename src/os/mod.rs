@@ -55,9 +55,14 @@ pub fn is_refused(errno: i32) -> bool {
 }
 
 /// The address of the calling thread's errno, to be kept only in data of that thread.
+///
+/// LLVM may take two calls of the C library's function for one, with a switch to another thread in
+/// between: it did so in the checked build. So this is a call of its own that does more than LLVM
+/// can know.
+#[inline(never)]
 pub fn errno_location() -> *mut i32 {
     // SAFETY: no preconditions.
-    unsafe { libc::__errno_location() }
+    core::hint::black_box(unsafe { libc::__errno_location() })
 }
 
 /// Puts the calling thread's errno back when dropped: this library doesn't set

@@ -107,17 +107,20 @@ __attribute__((noinline)) static int get_errno(void)
     return errno;
 }
 
+/* The goroutine may be on another thread after the wait, and then that thread's errno counts. */
 GO_TEST(errno_is_left_alone)
 {
-    int fds[2];
+    int fds[2], i;
     char c;
     make_pair(fds);
     set_errno(4321);
-    CHECK_EQ(gs_read(fds[0], &c, 1, GS_NOWAIT), -EAGAIN);
-    CHECK_EQ(gs_read(fds[0], &c, 1, gs_after_ms(2)), -ETIMEDOUT);
-    CHECK_EQ(gs_read(100000, &c, 1, GS_FOREVER), -EBADF);
-    CHECK_EQ(gs_close(100000), -EBADF);
-    CHECK_EQ(get_errno(), 4321);
+    for (i = 0; i < 50; i++) {
+        CHECK_EQ(gs_read(fds[0], &c, 1, GS_NOWAIT), -EAGAIN);
+        CHECK_EQ(gs_read(fds[0], &c, 1, gs_after_ms(2)), -ETIMEDOUT);
+        CHECK_EQ(gs_read(100000, &c, 1, GS_FOREVER), -EBADF);
+        CHECK_EQ(gs_close(100000), -EBADF);
+        CHECK_EQ(get_errno(), 4321);
+    }
     close_both(fds);
 }
 
