@@ -526,10 +526,7 @@ def test_the_comparison_of_servers(program, tmp_path):
     """benches/servers measures, makes a table, and puts it where it is told to."""
     page = tmp_path / "page.md"
     page.write_text("before\n<!-- benches/servers: begin -->\nold\n<!-- benches/servers: end -->\nafter\n")
-    examples = ROOT / "target" / "examples"
-    examples.mkdir(parents=True, exist_ok=True)
-    if not (examples / "respd").exists():
-        run("make", "-C", ROOT, "target/examples/respd")
+    run("make", "-C", ROOT, "target/examples/respd")
     out = run(ROOT / "benches" / "servers", "--rounds", "1", "--seconds", "0.1", "--servers", "redis-server,respd",
               "--into", page, "set", "50", "16")
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in out.splitlines() if line.startswith("|")]
