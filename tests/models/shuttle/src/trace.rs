@@ -59,7 +59,8 @@ pub struct Stream {
 }
 
 impl Stream {
-    pub fn runs(&self, _by: By, _proc: u16, _go: GoRef) {}
+    pub fn runs(&self, _proc: u16, _go: GoRef) {}
+    pub fn goes_on_with(&self, _proc: u16) {}
     pub fn leaves(&self, _: Option<u16>, _: GoRef, _: Leaves, _: u32, _: Option<GoRef>) -> bool {
         false
     }
