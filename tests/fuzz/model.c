@@ -379,7 +379,7 @@ static void begins(int op)
         } else if (has_to_wait(op)) {
             push(&cond.waiters, op);
             grant_mutex(0);
-        } /* else nobody waits for the mutex, and it has it again */
+        } /* else the wait is over at once, and op holds the mutex as before */
         break;
     case RLOCK:
         if (!rw.is_writing && rw.waiting_writers.n == 0) {
@@ -631,7 +631,7 @@ static void make_channel(int i, size_t cap)
     CHECK(c->c != NULL);
 }
 
-/* gs_chan_put and gs_chan_take, which wake nobody. */
+/* gs_chan_put and gs_chan_take, which wake no goroutine. */
 static void put(int i)
 {
     struct channel *c = &chans[i];
