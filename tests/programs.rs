@@ -1069,6 +1069,7 @@ const NOT_EMULATED_WITHIN: &[(&str, &str)] = &[
     ("without_stacks_newborns_wait_and_the_others_go_on", "it ignores RLIMIT_AS"),
     ("fork_from_goroutines_and_threads_at_once", FORKS),
     ("fork_from_a_foreign_thread_under_load", FORKS),
+    ("fork_in_a_signal_handler_in_the_middle_of_a_call", FORKS),
     ("a_reader_keeps_nothing_from_whoever_waits_for_something_else", "it has no SO_TIMESTAMPING"),
 ];
 
