@@ -4,6 +4,9 @@
 //! - `make -C ../.. library` gives `gosched.o`; with nothing to do it takes a moment.
 //! - That object and Debian's `libhwloc.a` become `python/gosched/lib/libgosched.so.1`, which needs
 //!   nothing but libc: who installs a wheel needs no hwloc.
+//! - With `GOSCHED_LIBRARY_DIR` the module is linked with the `libgosched.so` of that directory, and
+//!   nothing is built or put beside the sources: for packages of distributions, whose loader finds
+//!   the library.
 //! - For another target than this machine's, such as musl, the environment has `CC_target`,
 //!   `CARGO_TARGET_target_LINKER` and pkg-config's variables (`tools/pythons` sets them).
 //! - `python/gosched/lib/libgosched.so` is a linker script, for C extensions that link with
@@ -32,6 +35,9 @@ const C_INPUTS: [&str; 7] = [
     "src/sys/gil/state.c",
     "src/sys/free/state.c",
 ];
+
+/// The variable with the directory of a library that is there already.
+const SYSTEM: &str = "GOSCHED_LIBRARY_DIR";
 
 /// The data of libc that libhwloc.a refers to. Debian compiles that archive for programs, whose
 /// linker copies such data into them; in a shared library it must be the library's own
@@ -76,9 +82,47 @@ fn build() -> Result<()> {
         println!("cargo:rerun-if-changed={input}");
     }
 
-    let object = library(root, &out)?;
+    println!("cargo:rerun-if-env-changed={SYSTEM}");
+    match env::var_os(SYSTEM) {
+        Some(directory) => link_with_system(Path::new(&directory))?,
+        None => carry_library(&here, root, &out)?,
+    }
+
+    pyo3_build_config::use_pyo3_cfgs();
+    let has_gil = !pyo3_build_config::get().is_free_threaded();
+    cc::Build::new()
+        .file("src/interpreter.c")
+        .file("src/frames.c")
+        .file(if has_gil { "src/sys/gil/state.c" } else { "src/sys/free/state.c" })
+        .include(root.join("include"))
+        .includes(python_includes()?)
+        .std("gnu11")
+        // For what is to happen when a thread is ended.
+        .flag("-fexceptions")
+        .warnings(true)
+        .extra_warnings(true)
+        // Python's own headers don't pass.
+        .flag_if_supported("-Wno-unused-parameter")
+        .try_compile("gosched_python_state")?;
+    Ok(())
+}
+
+/// Has the module linked with the library of a directory.
+fn link_with_system(directory: &Path) -> Result<()> {
+    if !directory.join("libgosched.so").exists() {
+        return Err(format!("{SYSTEM}: no libgosched.so in {}", directory.display()).into());
+    }
+    println!("cargo:rustc-link-search=native={}", directory.display());
+    println!("cargo:rustc-link-lib=dylib=gosched");
+    Ok(())
+}
+
+/// Builds the library, puts it and its header beside the Python sources, and has the module linked
+/// with it.
+fn carry_library(here: &Path, root: &Path, out: &Path) -> Result<()> {
+    let object = library(root, out)?;
     let glibc = of_old_glibc(&object)?;
-    let shared = link(&here, root, &out, &object, &glibc)?;
+    let shared = link(here, root, out, &object, &glibc)?;
     let (lib, include) = (here.join("python/gosched/lib"), here.join("python/gosched/include"));
     place(&fs::read(&shared)?, &lib.join("libgosched.so.1"))?;
     place(b"INPUT(-l:libgosched.so.1)\n", &lib.join("libgosched.so"))?;
@@ -101,23 +145,6 @@ fn build() -> Result<()> {
             }
         }
     }
-
-    pyo3_build_config::use_pyo3_cfgs();
-    let has_gil = !pyo3_build_config::get().is_free_threaded();
-    cc::Build::new()
-        .file("src/interpreter.c")
-        .file("src/frames.c")
-        .file(if has_gil { "src/sys/gil/state.c" } else { "src/sys/free/state.c" })
-        .include(root.join("include"))
-        .includes(python_includes()?)
-        .std("gnu11")
-        // For what is to happen when a thread is ended.
-        .flag("-fexceptions")
-        .warnings(true)
-        .extra_warnings(true)
-        // Python's own headers don't pass.
-        .flag_if_supported("-Wno-unused-parameter")
-        .try_compile("gosched_python_state")?;
     Ok(())
 }
 
