@@ -1,10 +1,12 @@
 """Runs programs on a patched standard library, each in a process of its own."""
 
+import importlib.util
 import os
 import subprocess
 import sys
 import textwrap
 
+import pytest
 from helpers import finish
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -32,6 +34,14 @@ class Beside:
         if exc[0] is None:
             assert self.ticks, "no tick: the thread was held up"
 """
+
+
+def need(*names):
+    """Skips the test, or the file, if these modules aren't installed. Doesn't import them: pandas brings a thread that blocks
+    all signals, and much memory."""
+    for name in names:
+        if importlib.util.find_spec(name) is None:
+            pytest.skip(name + " isn't installed", allow_module_level=True)
 
 
 def run(code, *args, timeout=60, prelude=PRELUDE, options=(), env=None):

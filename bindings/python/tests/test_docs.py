@@ -11,7 +11,6 @@ before it says what else there is to know:
     ```sh after it serves it, and the answer to GET /path is the block ```text after that; then Ctrl-C
 """
 
-import importlib.util
 import os
 import re
 import shlex
@@ -23,6 +22,7 @@ import time
 import urllib.request
 
 import pytest
+from patched import need
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 ROOT = os.path.dirname(os.path.dirname(PACKAGE))
@@ -54,19 +54,12 @@ def listings():
             yield pytest.param(block["code"], expected, how, files, id=name)
 
 
-def need(names):
-    """Skips the test if these modules aren't installed. Doesn't import them: pandas brings a thread that blocks all signals."""
-    for name in names:
-        if importlib.util.find_spec(name) is None:
-            pytest.skip(name + " isn't installed")
-
-
 @pytest.mark.parametrize("code, expected, how, files", list(listings()))
 def test_listing(code, expected, how, files, tmp_path):
     if how and re.fullmatch(r"3\.\d+", how[0]) and sys.version_info < tuple(map(int, how[0].split("."))):
         pytest.skip("needs Python " + how[0])
     if how[:1] == ["needs"]:
-        need(how[1:])
+        need(*how[1:])
     if how[:1] == ["web"]:
         need(how[4:-1])
         (tmp_path / "app.py").write_text(code)

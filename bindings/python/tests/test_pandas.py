@@ -1,10 +1,9 @@
 """pandas and NumPy in goroutines: computing, files and queries, one after the other and in other threads, with 1, 2 and 8 P's."""
 
 import pytest
-from patched import run
+from patched import need, run
 
-pytest.importorskip("numpy", reason="NumPy isn't installed")
-pytest.importorskip("pandas", reason="pandas isn't installed")
+need("numpy", "pandas")
 
 PROCS = pytest.mark.parametrize("procs", ["1", "2", "8"])
 
@@ -124,7 +123,7 @@ def test_files(procs, tmp_path):
 
 @PROCS
 def test_parquet(procs, tmp_path):
-    pytest.importorskip("pyarrow", reason="pyarrow isn't installed")
+    need("pyarrow")
     pandas("""
         directory = sys.argv[1]
 
@@ -172,6 +171,7 @@ def test_goroutines_have_the_stack_of_a_thread():
             # Python's sort has its array of keys on the stack.
             return sorted([n], key=lambda n: nested(n - 1) and n if n else 0)
 
+        sys.setrecursionlimit(3000)
         assert gosched.go(nested, 400).result() == [400]
         with gosched.Executor() as executor:
             assert executor.submit(nested, 400).result() == [400]
@@ -252,7 +252,7 @@ def test_sql(procs, tmp_path):
 
 
 def test_sql_by_sqlalchemy(tmp_path):
-    pytest.importorskip("sqlalchemy", reason="SQLAlchemy isn't installed")
+    need("sqlalchemy")
     pandas("""
         import sqlalchemy
         engine = sqlalchemy.create_engine("sqlite:///" + os.path.join(sys.argv[1], "db"), connect_args={"timeout": 60})
