@@ -360,8 +360,7 @@ fn find_in_queues(m: MRef, p: PRef) -> Option<Task> {
         return Some(task);
     }
     // The P's files, even if they are not due.
-    if p.poll.is_waited_for()
-        && netpoll::poll(m, p) > 0
+    if netpoll::poll_before_idle(m, p) > 0
         && let Some(task) = next_local(m, p)
     {
         return Some(task);

@@ -32,10 +32,10 @@ const TICKS: u32 = 128;
 const LEAST_TICKS: u32 = 4;
 /// The time between two polls that a busy P aims for, in ns, within `LEAST_TICKS` and `TICKS`.
 const POLL_GAP: i64 = 40_000;
-/// After a poll that found goroutines, the P makes a decision for one in this number of the tasks
-/// in its shared queue before it polls again, but at most `TICKS` decisions: goroutines that the
-/// next poll finds queue behind these tasks anyway.
-const PART_OF_QUEUE: u32 = 4;
+/// After a poll, a P makes a decision for one in this number of the tasks in its shared queue before
+/// it polls again, but at most `TICKS` decisions: goroutines that the next poll finds queue behind
+/// these tasks anyway.
+const PART_OF_QUEUE: usize = 4;
 /// The epoll data of an instance's bell; other numbers stand for files (in a P's instance) or P's
 /// (in a node's).
 pub const BELL: u64 = u64::MAX;
@@ -328,30 +328,49 @@ pub fn poll(m: MRef, of: PRef) -> usize {
     let p = m.p();
     let before = of.poll.last_poll();
     let found = take_events(of, 0);
-    if of == p {
-        let tick = p.tick.load(Ordering::Relaxed);
-        let decisions = i64::from(tick.wrapping_sub(p.poll.polled_at.replace(tick)));
-        let took = (of.poll.last_poll() - before).max(1);
-        let ticks = (decisions * POLL_GAP / took).clamp(i64::from(LEAST_TICKS), i64::from(TICKS));
-        p.poll.ticks.set(ticks as u32);
-    }
     let n = found.len();
     if n > 0 {
         found.into_queues(p);
-        if of == p {
-            let waiting = p.shared.len() as u32 / PART_OF_QUEUE;
-            p.poll.ticks.set(p.poll.ticks.get().max(waiting.min(TICKS)));
-        }
+    }
+    if of == p {
+        let decisions = p.tick.load(Ordering::Relaxed).wrapping_sub(p.poll.polled_at.get());
+        let took = (p.poll.last_poll() - before).max(1);
+        let ticks = i64::from(decisions) * POLL_GAP / took;
+        plan_poll(p, ticks.clamp(i64::from(LEAST_TICKS), i64::from(TICKS)) as u32, n);
     }
     n
 }
 
+/// For the owner of a P who has just queued `found` goroutines for events: the next poll is due
+/// after this number of decisions, but not before these goroutines have run, nor before a part of
+/// the others that wait.
+fn plan_poll(p: PRef, ticks: u32, found: usize) {
+    let waiting = found.max(p.shared.len() / PART_OF_QUEUE) as u32;
+    p.poll.polled_at.set(p.tick.load(Ordering::Relaxed));
+    p.poll.ticks.set(ticks.max(waiting).min(TICKS));
+}
+
+/// Queues what an M has found while it slept in an instance, on the P that the M has taken since.
+pub fn deliver_found(p: PRef, found: Events) {
+    let n = found.len();
+    found.into_queues(p);
+    plan_poll(p, p.poll.ticks.get(), n);
+}
+
 /// The most other P's that a P polls before it goes idle.
 const NEIGHBOURS: usize = 4;
-/// After this number of polls in a row without a find, a P polls other P's only at every `SELDOM`th
-/// opportunity.
-const TRIES: u32 = 8;
-const SELDOM: u32 = 16;
+
+/// For the owner of a P that has nothing to do: polls its files, unless such polls mostly find
+/// nothing. Then the M goes idle at once: its sleep in the instance ends at once if an event is
+/// there. Returns the number of goroutines that have become ready.
+pub fn poll_before_idle(m: MRef, p: PRef) -> usize {
+    if !p.poll.is_waited_for() || !p.poll.own_odds.is_worth_it() {
+        return 0;
+    }
+    let found = poll(m, p);
+    p.poll.own_odds.learn(found > 0);
+    found
+}
 
 /// For the owner of a P that has nothing to do: polls idle P's, because its goroutines have written
 /// data that may be for goroutines whose files are in their instances. An M that sleeps there would
@@ -361,9 +380,7 @@ pub fn poll_after_writes(m: MRef, p: PRef) -> usize {
     if !p.poll.wrote.replace(false) || p.alone.get() {
         return 0;
     }
-    let in_vain = p.poll.in_vain.get();
-    p.poll.in_vain.set(in_vain.wrapping_add(1));
-    if in_vain >= TRIES && !in_vain.is_multiple_of(SELDOM) {
+    if !p.poll.others_odds.is_worth_it() {
         return 0;
     }
     let is_idle = |q: &PRef| {
@@ -371,9 +388,7 @@ pub fn poll_after_writes(m: MRef, p: PRef) -> usize {
     };
     let mut others = rt().ps_after(p, NEIGHBOURS).filter(is_idle);
     let found = others.find_map(|q| Some(poll(m, q)).filter(|&n| n > 0)).unwrap_or(0);
-    if found > 0 {
-        p.poll.in_vain.set(0);
-    }
+    p.poll.others_odds.learn(found > 0);
     found
 }
 

@@ -69,8 +69,45 @@ pub struct Poll {
     pub has_real_files: Cell<bool>,
     /// Whether a goroutine has written to a file since the P's owner last polled other P's.
     pub wrote: Cell<bool>,
-    /// The number of opportunities to poll other P's since the owner last found something there.
-    pub(super) in_vain: Cell<u32>,
+    /// Whether the owner finds something before it goes idle: on its own P, and on other P's.
+    pub(super) own_odds: Odds,
+    pub(super) others_odds: Odds,
+}
+
+/// Whether polls of one kind find something, and are worth their system calls.
+pub(super) struct Odds {
+    /// The share of the last polls that found something, in 1/`Odds::ONE`.
+    share: Cell<u32>,
+    /// The number of opportunities since the last poll.
+    passed: Cell<u32>,
+}
+
+impl Odds {
+    const ONE: u32 = 1 << 16;
+    /// The last poll counts as one in this number.
+    const WEIGHT: u32 = 8;
+    /// Polls are worth it if one in this number finds something.
+    const WORTH: u32 = 3;
+    /// If polls are not worth it, one in this number of opportunities is taken nevertheless.
+    const SELDOM: u32 = 16;
+
+    fn new() -> Odds {
+        Odds { share: Cell::new(Odds::ONE), passed: Cell::new(0) }
+    }
+
+    /// Whether to poll at this opportunity.
+    pub(super) fn is_worth_it(&self) -> bool {
+        self.passed.set(self.passed.get() + 1);
+        self.share.get() >= Odds::ONE / Odds::WORTH || self.passed.get() >= Odds::SELDOM
+    }
+
+    /// Learns from a poll.
+    pub(super) fn learn(&self, has_found: bool) {
+        self.passed.set(0);
+        let share = self.share.get();
+        let gain = if has_found { Odds::ONE / Odds::WEIGHT } else { 0 };
+        self.share.set(share - share / Odds::WEIGHT + gain);
+    }
 }
 
 impl Poll {
@@ -85,7 +122,8 @@ impl Poll {
             last_poll: AtomicI64::new(0),
             has_real_files: Cell::new(false),
             wrote: Cell::new(false),
-            in_vain: Cell::new(0),
+            own_odds: Odds::new(),
+            others_odds: Odds::new(),
         }
     }
 
