@@ -51,7 +51,7 @@ static void *wait_for(void *arg)
 }
 
 /* Runs echoload, which is beside this program, and reports what it measures. */
-static void load(int port, int connection_count, int64_t n, const char *rate_name, const char *p99_name)
+static void load(int port, int connection_count, int64_t n)
 {
     char path[4096], text[3][24], answer[100] = "";
     ssize_t length = readlink("/proc/self/exe", path, sizeof path - 16);
@@ -87,10 +87,14 @@ static void load(int port, int connection_count, int64_t n, const char *rate_nam
     MUST(gs_close(pipe_ends[0]));
     gs_blocking(wait_for, &pid);
 
-    double rate, p99;
-    CHECK(sscanf(answer, "%lf %lf", &rate, &p99) == 2);
-    report(rate_name, rate, "req/s");
-    report(p99_name, p99, "us");
+    static const char *const names[][2] = {{"rate", "req/s"}, {"p99", "us"}, {"cpu", "us"}, {"switches", "switches"}};
+    const char *at = answer;
+    for (int i = 0, used; i < 4; i++, at += used) {
+        double figure;
+        CHECK(sscanf(at, "%lf%n", &figure, &used) == 1);
+        snprintf(text[0], sizeof text[0], "echo.%s_%d", names[i][0], connection_count);
+        report(text[0], figure, names[i][1]);
+    }
 }
 
 void echo(int64_t n)
@@ -108,9 +112,9 @@ void echo(int64_t n)
     int port = ntohs(address.sin_port);
     MUST(gs_spawn_with(accept_all, NULL, NULL, &acceptor));
 
-    load(port, 1, n, "echo.rate_1", "echo.p99_1");
-    load(port, 100, n, "echo.rate_100", "echo.p99_100");
-    load(port, 1000, n, "echo.rate_1000", "echo.p99_1000");
+    load(port, 1, n);
+    load(port, 100, n);
+    load(port, 1000, n);
 
     MUST(gs_waitgroup_wait(&connections, GS_FOREVER));
     MUST(gs_cancel(acceptor));

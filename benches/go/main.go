@@ -697,11 +697,13 @@ func load(port, connections, n int) {
 	command.Stderr = os.Stderr
 	answer, err := command.Output()
 	check(err == nil, "echoload")
-	var rate, p99 float64
-	_, err = fmt.Sscan(string(answer), &rate, &p99)
+	var rate, p99, cpu, switches float64
+	_, err = fmt.Sscan(string(answer), &rate, &p99, &cpu, &switches)
 	check(err == nil, "echoload")
 	report(fmt.Sprint("echo.rate_", connections), rate, "req/s")
 	report(fmt.Sprint("echo.p99_", connections), p99, "us")
+	report(fmt.Sprint("echo.cpu_", connections), cpu, "us")
+	report(fmt.Sprint("echo.switches_", connections), switches, "switches")
 }
 
 func echo(n int) {

@@ -545,19 +545,24 @@ static void *serve(void *arg)
 }
 
 /* Runs echoload, which is beside this program, and reports what it measures. */
-static void load(int port, int connection_count, int64_t n, const char *rate_name, const char *p99_name)
+static void load(int port, int connection_count, int64_t n)
 {
-    char command[4096], *name;
-    double rate, p99;
+    static const char *const names[][2] = {{"rate", "req/s"}, {"p99", "us"}, {"cpu", "us"}, {"switches", "switches"}};
+    char command[4096], *name, figure[32];
+    double value;
 
     CHECK(readlink("/proc/self/exe", command + 1, 3000) > 0);
     command[0] = '\'';
     name = strrchr(command, '/') + 1;
     sprintf(name, "echoload' %d %d %lld", port, connection_count, (long long)n);
     FILE *answer = popen(command, "re");
-    CHECK(answer != NULL && fscanf(answer, "%lf %lf", &rate, &p99) == 2 && pclose(answer) == 0);
-    report(rate_name, rate, "req/s");
-    report(p99_name, p99, "us");
+    CHECK(answer != NULL);
+    for (int i = 0; i < 4; i++) {
+        CHECK(fscanf(answer, "%lf", &value) == 1);
+        snprintf(figure, sizeof figure, "echo.%s_%d", names[i][0], connection_count);
+        report(figure, value, names[i][1]);
+    }
+    CHECK(pclose(answer) == 0);
 }
 
 static void echo(int64_t n, int procs)
@@ -584,9 +589,9 @@ static void echo(int64_t n, int procs)
     }
     CHECK(getsockname(server.listener, (struct sockaddr *)&address, &size) == 0);
     int port = ntohs(address.sin_port);
-    load(port, 1, n, "echo.rate_1", "echo.p99_1");
-    load(port, 100, n, "echo.rate_100", "echo.p99_100");
-    load(port, 1000, n, "echo.rate_1000", "echo.p99_1000");
+    load(port, 1, n);
+    load(port, 100, n);
+    load(port, 1000, n);
 }
 
 static const struct workload {

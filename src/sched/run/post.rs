@@ -12,7 +12,7 @@ use crate::sched::types::node::Node;
 use crate::sched::types::p::{PRef, PStatus};
 use crate::sched::types::runtime::Runtime;
 use crate::sched::wait::netpoll::{
-    BELL, Events, arm, deliver_found, is_deserted, poll_into_inbox, stop_attending, take_events,
+    BELL, Events, arm, is_deserted, poll_after_queue, poll_into_inbox, stop_attending, take_events,
 };
 use core::sync::atomic::{Ordering, fence};
 use core::{hint, ptr};
@@ -269,7 +269,8 @@ impl Woken {
     pub fn deliver(self, m: MRef) {
         let p = m.p();
         if self.of.is_some() && p.serves.load(Ordering::Relaxed) == 0 {
-            deliver_found(p, self.found);
+            self.found.into_queues(p);
+            poll_after_queue(p);
         } else {
             self.deliver_to_inbox();
         }

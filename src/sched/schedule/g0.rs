@@ -382,6 +382,7 @@ fn find_in_queues(m: MRef, p: PRef) -> Option<Task> {
     if !p.alone.get()
         && let Some(task) = steal(rt, m, p)
     {
+        netpoll::poll_after_queue(p);
         return Some(task);
     }
     // A gang's member out of turn; goroutines of low priority.

@@ -32,10 +32,6 @@ const TICKS: u32 = 128;
 const LEAST_TICKS: u32 = 4;
 /// The time between two polls that a busy P aims for, in ns, within `LEAST_TICKS` and `TICKS`.
 const POLL_GAP: i64 = 40_000;
-/// After a poll, a P makes a decision for one in this number of the tasks in its shared queue before
-/// it polls again, but at most `TICKS` decisions: goroutines that the next poll finds queue behind
-/// these tasks anyway.
-const PART_OF_QUEUE: usize = 4;
 /// The epoll data of an instance's bell; other numbers stand for files (in a P's instance) or P's
 /// (in a node's).
 pub const BELL: u64 = u64::MAX;
@@ -336,25 +332,19 @@ pub fn poll(m: MRef, of: PRef) -> usize {
         let decisions = p.tick.load(Ordering::Relaxed).wrapping_sub(p.poll.polled_at.get());
         let took = (p.poll.last_poll() - before).max(1);
         let ticks = i64::from(decisions) * POLL_GAP / took;
-        plan_poll(p, ticks.clamp(i64::from(LEAST_TICKS), i64::from(TICKS)) as u32, n);
+        p.poll.polled_at.set(p.tick.load(Ordering::Relaxed));
+        p.poll.ticks.set(ticks.clamp(i64::from(LEAST_TICKS), i64::from(TICKS)) as u32);
+        poll_after_queue(p);
     }
     n
 }
 
-/// For the owner of a P who has just queued `found` goroutines for events: the next poll is due
-/// after this number of decisions, but not before these goroutines have run, nor before a part of
-/// the others that wait.
-fn plan_poll(p: PRef, ticks: u32, found: usize) {
-    let waiting = found.max(p.shared.len() / PART_OF_QUEUE) as u32;
-    p.poll.polled_at.set(p.tick.load(Ordering::Relaxed));
-    p.poll.ticks.set(ticks.max(waiting).min(TICKS));
-}
-
-/// Queues what an M has found while it slept in an instance, on the P that the M has taken since.
-pub fn deliver_found(p: PRef, found: Events) {
-    let n = found.len();
-    found.into_queues(p);
-    plan_poll(p, p.poll.ticks.get(), n);
+/// For the owner of a P: plans the next poll for when the tasks that wait now have run, since
+/// goroutines that the poll finds queue behind these.
+pub fn poll_after_queue(p: PRef) {
+    let since = p.tick.load(Ordering::Relaxed).wrapping_sub(p.poll.polled_at.get());
+    let ticks = since.saturating_add(p.queued() as u32).min(TICKS);
+    p.poll.ticks.set(p.poll.ticks.get().max(ticks));
 }
 
 /// The most other P's that a P polls before it goes idle.
