@@ -61,7 +61,7 @@ def test_listing(code, expected, how, files, tmp_path):
     if how[:1] == ["needs"]:
         need(*how[1:])
     if how[:1] == ["web"]:
-        need(how[4:-1])
+        need(*how[4:-1])
         (tmp_path / "app.py").write_text(code)
         python, *arguments = shlex.split(how[-1])
         assert python == "python"
