@@ -175,7 +175,8 @@ pub fn load_with(port: u16, connections: usize, n: usize, prepare: impl FnOnce(&
     check(answer.status.success(), "echoload");
     let text = String::from_utf8(answer.stdout).unwrap();
     let mut numbers = text.split_whitespace().map(|number| number.parse::<f64>().unwrap());
-    for (name, unit) in [("rate", "req/s"), ("p99", "us"), ("cpu", "us"), ("switches", "switches")] {
+    for (name, unit) in [("rate", "req/s"), ("p99", "us"), ("cpu", "us"), ("switches", "switches")]
+    {
         report(&format!("echo.{name}_{connections}"), numbers.next().unwrap(), unit);
     }
 }
