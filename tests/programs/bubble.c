@@ -800,6 +800,35 @@ TEST(goroutines_that_wait_aside_do_not_come_into_bubbles)
     check_child_succeeds("bubbles_beside_an_attached_thread");
 }
 
+/* The thread of a bubble is an M meanwhile; those outside wait for what it does afterwards. */
+static void stay_for_long(void *arg)
+{
+    (void)arg;
+    nap(300 * MS);
+}
+static void *stay_in_a_bubble(void *over)
+{
+    CHECK_EQ(gs_test_run(stay_for_long, NULL, NULL), 0);
+    gs_waitgroup_done(over);
+    return NULL;
+}
+static void wait_outside(void *over)
+{
+    CHECK_EQ(gs_waitgroup_wait(over, GS_FOREVER), 0);
+}
+
+TEST(whom_the_thread_of_a_bubble_wakes_later_is_not_in_a_deadlock)
+{
+    gs_waitgroup over = {0};
+    gs_g *g;
+    pthread_t t;
+    CHECK_EQ(gs_waitgroup_add(&over, 1), 0);
+    t = start_thread(stay_in_a_bubble, &over);
+    g = go_ref(wait_outside, &over);
+    join(g);
+    join_thread(t);
+}
+
 static void wake_an_outsider(void *arg)
 {
     int64_t v = 1;

@@ -8,6 +8,7 @@ use crate::arch::sanitizer;
 use crate::os::{heap, locked::Locked, time};
 use crate::sched::prim::draws::{Draw, Draws, Schedule, Script};
 use crate::sched::run::requests;
+use crate::sched::services::deadlock;
 use crate::sched::types::course::{
     self, Bubble, Check, Course, ENDING, Event, Influence, Net, Note, Outcome, Watch,
 };
@@ -150,7 +151,9 @@ pub fn run(
         m.p.set(ptr::null());
         p.become_dead();
     };
+    deadlock::bubble_begins();
     let e = borrow(create, begin, end);
+    deadlock::bubble_is_over();
     // The network closes what is left open, and so needs the P.
     drop(course);
     rt().give_bubble_p_back(p);

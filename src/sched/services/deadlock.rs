@@ -23,7 +23,7 @@ use crate::sched::types::runtime::{Guest, Ms, Runtime, rt};
 use crate::sched::wait::netpoll;
 use crate::{stack, trace};
 use core::ffi::c_void;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// The number of the embedders' holds: while there is a hold, something outside the library can
 /// wake goroutines.
@@ -47,8 +47,27 @@ pub fn unhold() -> bool {
     less.is_ok()
 }
 
+/// The number of threads that run a bubble. Such a thread goes on outside when the bubble is over.
+static IN_BUBBLES: AtomicU32 = AtomicU32::new(0);
+/// The number of bubbles that have begun.
+static BUBBLES_BEGUN: AtomicU64 = AtomicU64::new(0);
+
+/// The calling thread begins to run a bubble; [`bubble_is_over`] undoes this.
+pub fn bubble_begins() {
+    BUBBLES_BEGUN.fetch_add(1, Ordering::SeqCst);
+    IN_BUBBLES.fetch_add(1, Ordering::SeqCst);
+}
+
+/// The calling thread, which is no M any more, has run a bubble. In the child of a fork in that
+/// bubble it is not counted.
+pub fn bubble_is_over() {
+    let less = |n: u32| n.checked_sub(1);
+    let _ = IN_BUBBLES.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less);
+}
+
 /// Resets the counts in the child of a fork, where no other thread is left.
 pub fn forget_threads() {
+    IN_BUBBLES.store(0, Ordering::SeqCst);
     BLOCKED_THREADS.store(0, Ordering::SeqCst);
     BLOCKED_CALLS.store(0, Ordering::SeqCst);
     HOLDS.store(0, Ordering::SeqCst);
@@ -68,23 +87,28 @@ pub struct Detector {
     told: Activity,
 }
 
-/// Changes whenever a goroutine runs or a thread blocks. A check takes time; if the activity is
+/// Changes whenever a goroutine runs, a thread blocks or a bubble begins. A check takes time; if the activity is
 /// equal before the first of two checks and after the second, nothing has moved in between.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Activity {
     switches: u64,
     blocks: u64,
+    bubbles: u64,
 }
 
 impl Activity {
     fn now(rt: &Runtime) -> Activity {
-        Activity { switches: rt.switches(), blocks: BLOCKS.load(Ordering::SeqCst) }
+        Activity {
+            switches: rt.switches(),
+            blocks: BLOCKS.load(Ordering::SeqCst),
+            bubbles: BUBBLES_BEGUN.load(Ordering::SeqCst),
+        }
     }
 }
 
 impl Detector {
     pub fn new() -> Detector {
-        let never = Activity { switches: u64::MAX, blocks: u64::MAX };
+        let never = Activity { switches: u64::MAX, blocks: u64::MAX, bubbles: u64::MAX };
         Detector { delay: FIRST, suspected: None, told: never }
     }
 
@@ -127,6 +151,8 @@ fn is_deadlocked(rt: &Runtime) -> bool {
         && !steal::work_anywhere(rt)
         && !waits_for_something(rt)
         && rt.aside.tasks.is_empty()
+        // The M of a bubble is `Held`, but its P is not among `procs`.
+        && IN_BUBBLES.load(Ordering::SeqCst) == 0
         // A spare M is counted among the M's before the kernel counts its thread.
         && !rt.template.is_asked()
         && thread::count() == rt.threads_that_cannot_wake() + blocked_plain_threads()
