@@ -548,11 +548,12 @@ static void *serve(void *arg)
 static void load(int port, int connection_count, int64_t n)
 {
     static const char *const names[][2] = {{"rate", "req/s"}, {"p99", "us"}, {"cpu", "us"}, {"switches", "switches"}};
-    char command[4096], *name, figure[32];
+    char command[4096] = "", *name, figure[32];
     double value;
 
-    CHECK(readlink("/proc/self/exe", command + 1, 3000) > 0);
-    command[0] = '\'';
+    /* exec: its parent is this program, not the shell. */
+    memcpy(command, "exec '", 6);
+    CHECK(readlink("/proc/self/exe", command + 6, 3000) > 0);
     name = strrchr(command, '/') + 1;
     sprintf(name, "echoload' %d %d %lld", port, connection_count, (long long)n);
     FILE *answer = popen(command, "re");
