@@ -23,7 +23,7 @@ use crate::sched::types::runtime::{Guest, Ms, Runtime, rt};
 use crate::sched::wait::netpoll;
 use crate::{stack, trace};
 use core::ffi::c_void;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 
 /// The number of the embedders' holds: while there is a hold, something outside the library can
 /// wake goroutines.
@@ -49,12 +49,9 @@ pub fn unhold() -> bool {
 
 /// The number of threads that run a bubble. Such a thread goes on outside when the bubble is over.
 static IN_BUBBLES: AtomicU32 = AtomicU32::new(0);
-/// The number of bubbles that have begun.
-static BUBBLES_BEGUN: AtomicU64 = AtomicU64::new(0);
 
 /// The calling thread begins to run a bubble; [`bubble_is_over`] undoes this.
 pub fn bubble_begins() {
-    BUBBLES_BEGUN.fetch_add(1, Ordering::SeqCst);
     IN_BUBBLES.fetch_add(1, Ordering::SeqCst);
 }
 
@@ -87,28 +84,23 @@ pub struct Detector {
     told: Activity,
 }
 
-/// Changes whenever a goroutine runs, a thread blocks or a bubble begins. A check takes time; if the activity is
+/// Changes whenever a goroutine runs or a thread blocks. A check takes time; if the activity is
 /// equal before the first of two checks and after the second, nothing has moved in between.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Activity {
     switches: u64,
     blocks: u64,
-    bubbles: u64,
 }
 
 impl Activity {
     fn now(rt: &Runtime) -> Activity {
-        Activity {
-            switches: rt.switches(),
-            blocks: BLOCKS.load(Ordering::SeqCst),
-            bubbles: BUBBLES_BEGUN.load(Ordering::SeqCst),
-        }
+        Activity { switches: rt.switches(), blocks: BLOCKS.load(Ordering::SeqCst) }
     }
 }
 
 impl Detector {
     pub fn new() -> Detector {
-        let never = Activity { switches: u64::MAX, blocks: u64::MAX, bubbles: u64::MAX };
+        let never = Activity { switches: u64::MAX, blocks: u64::MAX };
         Detector { delay: FIRST, suspected: None, told: never }
     }
 

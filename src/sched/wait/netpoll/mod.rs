@@ -329,11 +329,11 @@ pub fn poll(m: MRef, of: PRef) -> usize {
         found.into_queues(p);
     }
     if of == p {
-        let decisions = p.tick.load(Ordering::Relaxed).wrapping_sub(p.poll.polled_at.get());
+        let tick = p.tick.load(Ordering::Relaxed);
+        let decisions = i64::from(tick.wrapping_sub(p.poll.polled_at.replace(tick)));
         let took = (p.poll.last_poll() - before).max(1);
-        let ticks = i64::from(decisions) * POLL_GAP / took;
-        p.poll.polled_at.set(p.tick.load(Ordering::Relaxed));
-        p.poll.ticks.set(ticks.clamp(i64::from(LEAST_TICKS), i64::from(TICKS)) as u32);
+        let ticks = (decisions * POLL_GAP / took).clamp(i64::from(LEAST_TICKS), i64::from(TICKS));
+        p.poll.ticks.set(ticks as u32);
         poll_after_queue(p);
     }
     n
@@ -347,9 +347,6 @@ pub fn poll_after_queue(p: PRef) {
     p.poll.ticks.set(p.poll.ticks.get().max(ticks));
 }
 
-/// The most other P's that a P polls before it goes idle.
-const NEIGHBOURS: usize = 4;
-
 /// For the owner of a P that has nothing to do: polls its files, unless such polls mostly find
 /// nothing. Then the M goes idle at once: its sleep in the instance ends at once if an event is
 /// there. Returns the number of goroutines that have become ready.
@@ -361,6 +358,9 @@ pub fn poll_before_idle(m: MRef, p: PRef) -> usize {
     p.poll.own_odds.learn(found > 0);
     found
 }
+
+/// The most other P's that a P polls before it goes idle.
+const NEIGHBOURS: usize = 4;
 
 /// For the owner of a P that has nothing to do: polls idle P's, because its goroutines have written
 /// data that may be for goroutines whose files are in their instances. An M that sleeps there would
