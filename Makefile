@@ -162,11 +162,11 @@ $(PROGRAMS): target/examples/%: examples-c/%.c $(wildcard examples-c/*.h) includ
 run: $(STAMP)/run examples ## run the examples on a real tree (TREE=DIR to choose one); the web server last
 	@tools/demo $(if $(TREE),"$(TREE)")
 
-test: $(STAMP)/test ## run checks and tests of every part, each in few settings, with a summary at the end
-	@MAKE="$(MAKE)" CARGO="$(CARGO)" tools/test
+test: $(STAMP)/test ## run checks and tests of every part, each in few settings, with a summary at the end (FROM=PART to begin there)
+	@MAKE="$(MAKE)" CARGO="$(CARGO)" tools/test $(if $(FROM),--from $(FROM))
 
-test-all: $(STAMP)/test ## run every check and test with all settings: before a release, or when something deep has changed
-	@MAKE="$(MAKE)" CARGO="$(CARGO)" tools/test --all
+test-all: $(STAMP)/test ## run every check and test with all settings: before a release, or when something deep has changed (FROM=PART to begin there)
+	@MAKE="$(MAKE)" CARGO="$(CARGO)" tools/test --all $(if $(FROM),--from $(FROM))
 
 test-checked: $(STAMP)/test ## run the programs of tests/programs with a library that checks itself (ARGS: which; p2-2nodes)
 	@$(MAKE) --no-print-directory library PROFILE=checked
