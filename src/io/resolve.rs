@@ -100,11 +100,18 @@ impl Question {
             // SAFETY: the last reference; `Box::into_raw` has made the question.
             let question = unsafe { Box::from_raw(this) };
             if let Some(answer) = question.answer.take() {
+                // Without the P: a goroutine that has none may have the lock of the C library's heap.
                 // SAFETY: the asker has gone and did not take the list.
-                unsafe { socket::free_list(answer.list) };
+                unsafe { blocking::call(free_list, answer.list.cast()) };
             }
         }
     }
+}
+
+unsafe extern "C" fn free_list(list: *mut c_void) -> *mut c_void {
+    // SAFETY: `release` has passed getaddrinfo's list.
+    unsafe { socket::free_list(list.cast()) };
+    ptr::null_mut()
 }
 
 /// A copy of a string; none of null. `-ENOMEM`.

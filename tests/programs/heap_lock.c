@@ -4,6 +4,7 @@
  * glibc's heap the same happens if two threads share an arena.
  */
 #include "check.h"
+#include <netdb.h>
 
 static pthread_mutex_t heap = PTHREAD_MUTEX_INITIALIZER;
 
@@ -121,4 +122,75 @@ TEST(who_has_the_heap_goes_on_though_all_others_compute)
 TEST(who_has_the_heap_goes_on_whatever_others_do)
 {
     run_anew(beside_all);
+}
+
+/* ---- A lookup whose answer nobody wants any more: the library frees it, which takes the heap's lock ---- */
+
+static struct addrinfo answer;
+static struct { long asked, may_answer, freeing, freed; } lookup;
+
+/* Both in place of the C library's. An answer to a name comes late. */
+int getaddrinfo(const char *node, const char *service, const struct addrinfo *hints, struct addrinfo **res)
+{
+    (void)node;
+    (void)service;
+    if (hints && hints->ai_flags & AI_NUMERICHOST)
+        return EAI_NONAME;
+    SET(lookup.asked, 1);
+    while (!GET(lookup.may_answer))
+        usleep(1000);
+    *res = &answer;
+    return 0;
+}
+
+void freeaddrinfo(struct addrinfo *list)
+{
+    CHECK(list == &answer);
+    SET(lookup.freeing, 1);
+    pthread_mutex_lock(&heap);
+    SET(lookup.freed, 1);
+    pthread_mutex_unlock(&heap);
+}
+
+/* Stands for a goroutine that was stopped with the heap's lock, and needs a P to go on. */
+static void hold_heap_until_the_answer_is_freed(void *arg)
+{
+    (void)arg;
+    pthread_mutex_lock(&heap);
+    SET(lookup.may_answer, 1);
+    while (!GET(lookup.freeing))
+        gs_sleep(1 * MS);
+    pthread_mutex_unlock(&heap);
+}
+
+static void look_up(void *arg)
+{
+    struct addrinfo *res = NULL;
+    (void)arg;
+    CHECK_EQ(gs_getaddrinfo("host", NULL, NULL, &res, GS_FOREVER), -ECANCELED);
+}
+
+static void leave_a_lookup(void *arg)
+{
+    gs_g *asker = go_ref(look_up, NULL);
+    (void)arg;
+    while (!GET(lookup.asked))
+        gs_sleep(1 * MS);
+    CHECK_EQ(gs_cancel(asker), 0);
+    join(asker);
+    join(go_ref(hold_heap_until_the_answer_is_freed, NULL));
+    while (!GET(lookup.freed))
+        gs_sleep(1 * MS);
+}
+
+static void with_one_p(void *arg)
+{
+    CHECK_GE(gs_gomaxprocs(1), 1);
+    leave_a_lookup(arg);
+}
+
+TEST(who_has_the_heap_goes_on_though_the_library_frees_an_answer)
+{
+    CHECK_EQ(gs_run(with_one_p, NULL), 0);
+    CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
 }
