@@ -1073,7 +1073,8 @@ GO_TEST(stopping_what_is_no_ticker_is_EINVAL)
 #ifndef __SANITIZE_THREAD__
 static int (*real_pthread_create)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
 static gs_timer *timer_in_use;
-static int stops_the_timer;
+/* Of the thread that starts the timer: the library's own threads make threads too, even later. */
+static __thread int stops_the_timer;
 
 static void *stop_the_timer(void *arg)
 {
@@ -1085,12 +1086,10 @@ static void *stop_the_timer(void *arg)
 int pthread_create(pthread_t *t, const pthread_attr_t *attr, void *(*f)(void *), void *arg)
 {
     *(void **)&real_pthread_create = dlsym(RTLD_NEXT, "pthread_create");
-    if (GET(stops_the_timer)) {
+    if (stops_the_timer) {
         pthread_t other;
-        SET(stops_the_timer, 0);
         CHECK_EQ(real_pthread_create(&other, NULL, stop_the_timer, NULL), 0);
         join_thread(other);
-        SET(stops_the_timer, 1);
     }
     return real_pthread_create(t, attr, f, arg);
 }
@@ -1103,9 +1102,9 @@ TEST(a_timer_may_be_used_while_its_start_makes_a_thread)
     for (i = 0; i < 5; i++) {
         /* Without threads: the caller that starts the timer makes a thread that waits for it. */
         CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
-        SET(stops_the_timer, 1);
+        stops_the_timer = 1;
         (void)gs_timer_reset(timer_in_use, 3600 * SEC);
-        SET(stops_the_timer, 0);
+        stops_the_timer = 0;
         (void)gs_timer_stop(timer_in_use);
     }
     CHECK_EQ(gs_timer_free(timer_in_use), 0);
