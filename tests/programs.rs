@@ -1070,6 +1070,7 @@ const NOT_EMULATED_WITHIN: &[(&str, &str)] = &[
     ("fork_from_goroutines_and_threads_at_once", FORKS),
     ("fork_from_a_foreign_thread_under_load", FORKS),
     ("fork_in_a_signal_handler_in_the_middle_of_a_call", FORKS),
+    ("what_is_bound_to_a_thread_outlives_gs_run_beside_forks", FORKS),
     ("a_reader_keeps_nothing_from_whoever_waits_for_something_else", "it has no SO_TIMESTAMPING"),
 ];
 

@@ -198,6 +198,10 @@ TEST(what_is_bound_to_a_thread_outlives_gs_run)
 {
     check_child_succeeds("bound_goroutines_with_one_thread");
     check_child_succeeds("bound_goroutines_with_two_threads");
+}
+
+TEST(what_is_bound_to_a_thread_outlives_gs_run_beside_forks)
+{
     check_child_succeeds("bound_goroutines_while_another_thread_forks");
 }
 
