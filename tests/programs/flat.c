@@ -24,10 +24,14 @@ struct size {
     long maps, kib, resident, fds, threads;
 };
 
+/* The heap of an emulator, with its records of pages and threads, is part of the process's memory. */
 static struct size look(void)
 {
-    struct size s = {count_maps(), read_kib("/proc/self/status", "VmSize:"), resident_kib(), count_fds(),
-                     count_threads()};
+    struct size s = {.maps = count_maps(), .fds = count_fds(), .threads = count_threads()};
+    if (!is_emulated()) {
+        s.kib = read_kib("/proc/self/status", "VmSize:");
+        s.resident = resident_kib();
+    }
     return s;
 }
 

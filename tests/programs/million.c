@@ -28,7 +28,7 @@ static void check_bytes_each(long kib_before, long kib_after, long n, long most)
     long each = (kib_after - kib_before) * 1024 / n;
     snprintf(check_note, sizeof check_note, "%ld goroutines, %ld KiB", n, kib_after - kib_before);
     if (is_emulated())
-        printf("skip part of %s: the emulator keeps records of the pages\n", current_test);
+        printf("skip part of %s: the emulator's heap, with its records of pages, is part of the memory\n", current_test);
     else
         CHECK_LE(each, most);
     printf("   %ld goroutines, %ld bytes each\n", n, each);
