@@ -1044,6 +1044,7 @@ const NOT_EMULATED: &[(&str, &str)] = &[
     ("leaked/", "the search for leaks reads memory by process_vm_readv(2)"),
     ("deadlock/", "the emulator has a thread, which might end any wait"),
     ("life/", FORKS),
+    ("fault/", FORKS),
     ("valgrind_", "valgrind can't look at an emulated program"),
     ("rust_program_", "it builds for this machine"),
     ("program_of_the_first_release", "it builds for this machine"),
@@ -1071,6 +1072,7 @@ const NOT_EMULATED_WITHIN: &[(&str, &str)] = &[
     ("fork_from_a_foreign_thread_under_load", FORKS),
     ("fork_in_a_signal_handler_in_the_middle_of_a_call", FORKS),
     ("what_is_bound_to_a_thread_outlives_gs_run_beside_forks", FORKS),
+    ("signals_are_waited_for", "it may give the host's number of a signal by signalfd(2)"),
     ("a_reader_keeps_nothing_from_whoever_waits_for_something_else", "it has no SO_TIMESTAMPING"),
 ];
 
