@@ -1068,6 +1068,7 @@ const NOT_EMULATED_WITHIN: &[(&str, &str)] = &[
     ("an_attempt_to_connect_to_a_virtual_machine_fails_once", "it has no AF_VSOCK"),
     ("files_of_the_wrong_kind", "its recvmsg(2) of a file that is no socket gives 0"),
     ("without_stacks_newborns_wait_and_the_others_go_on", "it ignores RLIMIT_AS"),
+    ("the_stacks_of_many_are_guarded", "an assertion of its own fails (cpu == current_cpu)"),
     ("fork_from_goroutines_and_threads_at_once", FORKS),
     ("fork_from_a_foreign_thread_under_load", FORKS),
     ("fork_in_a_signal_handler_in_the_middle_of_a_call", FORKS),
