@@ -1042,7 +1042,7 @@ fn limit(here: Duration) -> Duration {
 const NOT_EMULATED: &[(&str, &str)] = &[
     ("asan_", "AddressSanitizer's shadow memory has no place in the emulator's address space"),
     ("leaked/", "the search for leaks reads memory by process_vm_readv(2)"),
-    ("deadlock/", "the emulator has a thread, which might end any wait"),
+    ("deadlock/", HAS_A_THREAD),
     ("life/", FORKS),
     ("fault/", FORKS),
     ("valgrind_", "valgrind can't look at an emulated program"),
@@ -1068,6 +1068,7 @@ const NOT_EMULATED_WITHIN: &[(&str, &str)] = &[
     ("an_attempt_to_connect_to_a_virtual_machine_fails_once", "it has no AF_VSOCK"),
     ("files_of_the_wrong_kind", "its recvmsg(2) of a file that is no socket gives 0"),
     ("without_stacks_newborns_wait_and_the_others_go_on", "it ignores RLIMIT_AS"),
+    ("a_failure_writes_the_flight_recorder", HAS_A_THREAD),
     ("the_stacks_of_many_are_guarded", "an assertion of its own fails (cpu == current_cpu)"),
     ("fork_from_goroutines_and_threads_at_once", FORKS),
     ("fork_from_a_foreign_thread_under_load", FORKS),
@@ -1076,6 +1077,8 @@ const NOT_EMULATED_WITHIN: &[(&str, &str)] = &[
     ("signals_are_waited_for", "it may give the host's number of a signal by signalfd(2)"),
     ("a_reader_keeps_nothing_from_whoever_waits_for_something_else", "it has no SO_TIMESTAMPING"),
 ];
+
+const HAS_A_THREAD: &str = "the emulator has a thread, which might end any wait";
 
 const NO_FILTERS: &str = "qemu-user has no seccomp(2)";
 
