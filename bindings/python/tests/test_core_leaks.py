@@ -32,15 +32,19 @@ def flat(act, n=2000, rounds=4, kib=1500, objects=50):
     do()
     sleep(0.01)
     gc.collect()
-    before, count = resident(), len(gc.get_objects())
-    for _ in range(rounds * LONG):
-        go(do).result()
-        do()
-    sleep(0.01)
-    gc.collect()
-    # What is in the free lists of the interpreter and of malloc varies.
-    assert len(gc.get_objects()) - count < objects
-    assert resident() - before < kib, "%d KiB more" % (resident() - before)
+    more = []
+    # What a thread takes when it first runs goroutines (a heap of malloc's, its stack) comes once. A leak comes each time.
+    while not more or more[-1] >= kib and len(more) < 3:
+        before, count = resident(), len(gc.get_objects())
+        for _ in range(rounds * LONG):
+            go(do).result()
+            do()
+        sleep(0.01)
+        gc.collect()
+        # What is in the free lists of the interpreter and of malloc varies.
+        assert len(gc.get_objects()) - count < objects
+        more.append(resident() - before)
+    assert more[-1] < kib, "KiB more each time: %s" % more
 
 
 def test_goroutines():
