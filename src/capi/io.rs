@@ -851,8 +851,8 @@ pub unsafe extern "C" fn gs_getaddrinfo(
     let result = unsafe {
         match res.as_mut() {
             Some(res) => {
-                let answer = io::resolve(node, service, hints, deadline);
-                *res = answer.list;
+                let mut answer = io::resolve(node, service, hints, deadline);
+                *res = answer.take_list();
                 answer.result()
             }
             None => EINVAL,

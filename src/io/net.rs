@@ -203,7 +203,7 @@ fn addresses(host: &CStr, port: u16, deadline: i64) -> Result<Vec<SocketAddress>
         all.push(SocketAddress::new(SocketAddr::new(ip, port)));
         return Ok(all);
     }
-    // SAFETY: a C string and hints; what comes back is freed.
+    // SAFETY: a C string and hints; the list lives as long as the answer.
     unsafe {
         let mut hints: socket::Info = core::mem::zeroed();
         hints.ai_socktype = libc::SOCK_STREAM;
@@ -222,7 +222,6 @@ fn addresses(host: &CStr, port: u16, deadline: i64) -> Result<Vec<SocketAddress>
             }
             at = info.ai_next;
         }
-        socket::free_list(answer.list);
         if has_room { Ok(all) } else { Err(-libc::ENOMEM) }
     }
 }

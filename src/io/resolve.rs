@@ -15,8 +15,8 @@ use crate::sched::types::m;
 use crate::sync::Sem;
 use core::cell::Cell;
 use core::ffi::{CStr, c_char, c_void};
-use core::ptr;
 use core::sync::atomic::{AtomicU32, Ordering};
+use core::{mem, ptr};
 use std::ffi::CString;
 
 /// Helpers that keep a thread at one time, at most.
@@ -30,7 +30,8 @@ pub fn forget_helpers() {
     unsafe { HELPING.reset(HELPERS) };
 }
 
-/// getaddrinfo's code, with a negative errno value for `EAI_SYSTEM`, and its list.
+/// getaddrinfo's code, with a negative errno value for `EAI_SYSTEM`, and its list, which is freed with
+/// the answer.
 pub struct Answer {
     code: i32,
     error: i32,
@@ -62,6 +63,27 @@ impl Answer {
 
     fn system(error: i32) -> Answer {
         Answer { code: libc::EAI_SYSTEM, error, list: ptr::null_mut() }
+    }
+
+    /// Takes the list, which the caller frees, or null.
+    pub fn take_list(&mut self) -> *mut Info {
+        mem::replace(&mut self.list, ptr::null_mut())
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        unsafe extern "C" fn free(list: *mut c_void) -> *mut c_void {
+            // SAFETY: getaddrinfo's list, which only its answer has had.
+            unsafe { socket::free_list(list.cast()) };
+            ptr::null_mut()
+        }
+        let list = self.take_list();
+        if !list.is_null() {
+            // Without the P: a goroutine that waits for a P may hold the lock of the C library's heap.
+            // SAFETY: `free` may be called with getaddrinfo's list.
+            unsafe { blocking::call(free, list.cast()) };
+        }
     }
 }
 
@@ -98,20 +120,9 @@ impl Question {
         // SAFETY: the caller has a reference, so it is alive.
         if unsafe { &*this }.refs.fetch_sub(1, Ordering::AcqRel) == 1 {
             // SAFETY: the last reference; `Box::into_raw` has made the question.
-            let question = unsafe { Box::from_raw(this) };
-            if let Some(answer) = question.answer.take() {
-                // Without the P: a goroutine that has none may have the lock of the C library's heap.
-                // SAFETY: the asker has gone and did not take the list.
-                unsafe { blocking::call(free_list, answer.list.cast()) };
-            }
+            drop(unsafe { Box::from_raw(this) });
         }
     }
-}
-
-unsafe extern "C" fn free_list(list: *mut c_void) -> *mut c_void {
-    // SAFETY: `release` has passed getaddrinfo's list.
-    unsafe { socket::free_list(list.cast()) };
-    ptr::null_mut()
 }
 
 /// A copy of a string; none of null. `-ENOMEM`.

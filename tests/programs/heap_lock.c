@@ -5,6 +5,7 @@
  */
 #include "check.h"
 #include <netdb.h>
+#include <netinet/in.h>
 
 static pthread_mutex_t heap = PTHREAD_MUTEX_INITIALIZER;
 
@@ -124,9 +125,10 @@ TEST(who_has_the_heap_goes_on_whatever_others_do)
     run_anew(beside_all);
 }
 
-/* ---- A lookup whose answer nobody wants any more: the library frees it, which takes the heap's lock ---- */
+/* ---- The library frees the list of addresses of a lookup, and waits for the heap's lock ---- */
 
-static struct addrinfo answer;
+static struct sockaddr_in loopback = {.sin_family = AF_INET};
+static struct addrinfo answer = {.ai_family = AF_INET, .ai_addr = (struct sockaddr *)&loopback, .ai_addrlen = sizeof loopback};
 static struct { long asked, may_answer, freeing, freed; } lookup;
 
 /* Both in place of the C library's. An answer to a name comes late. */
@@ -136,9 +138,9 @@ int getaddrinfo(const char *node, const char *service, const struct addrinfo *hi
     (void)service;
     if (hints && hints->ai_flags & AI_NUMERICHOST)
         return EAI_NONAME;
+    loopback.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     SET(lookup.asked, 1);
-    while (!GET(lookup.may_answer))
-        usleep(1000);
+    NAP_UNTIL(GET(lookup.may_answer));
     *res = &answer;
     return 0;
 }
@@ -158,8 +160,7 @@ static void hold_heap_until_the_answer_is_freed(void *arg)
     (void)arg;
     pthread_mutex_lock(&heap);
     SET(lookup.may_answer, 1);
-    while (!GET(lookup.freeing))
-        gs_sleep(1 * MS);
+    WAIT_UNTIL(GET(lookup.freeing));
     pthread_mutex_unlock(&heap);
 }
 
@@ -174,23 +175,40 @@ static void leave_a_lookup(void *arg)
 {
     gs_g *asker = go_ref(look_up, NULL);
     (void)arg;
-    while (!GET(lookup.asked))
-        gs_sleep(1 * MS);
+    CHECK_GE(gs_gomaxprocs(1), 1);
+    WAIT_UNTIL(GET(lookup.asked));
     CHECK_EQ(gs_cancel(asker), 0);
     join(asker);
     join(go_ref(hold_heap_until_the_answer_is_freed, NULL));
-    while (!GET(lookup.freed))
-        gs_sleep(1 * MS);
+    WAIT_UNTIL(GET(lookup.freed));
 }
 
-static void with_one_p(void *arg)
+static void connect_to_host(void *arg)
 {
+    (void)arg;
+    CHECK_EQ(gs_tcp_connect("host", 1, GS_FOREVER), -ECONNREFUSED);
+}
+
+static void connect_by_name(void *arg)
+{
+    gs_g *asker = go_ref(connect_to_host, NULL);
+    (void)arg;
     CHECK_GE(gs_gomaxprocs(1), 1);
-    leave_a_lookup(arg);
+    WAIT_UNTIL(GET(lookup.asked));
+    join(go_ref(hold_heap_until_the_answer_is_freed, NULL));
+    join(asker);
+    CHECK(GET(lookup.freed));
 }
 
 TEST(who_has_the_heap_goes_on_though_the_library_frees_an_answer)
 {
-    CHECK_EQ(gs_run(with_one_p, NULL), 0);
+    CHECK_EQ(gs_run(leave_a_lookup, NULL), 0);
+    CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
+}
+
+TEST(who_has_the_heap_goes_on_though_the_library_has_used_an_answer)
+{
+    memset(&lookup, 0, sizeof lookup);
+    CHECK_EQ(gs_run(connect_by_name, NULL), 0);
     CHECK_EQ(gs_shutdown(GS_FOREVER), 0);
 }
