@@ -18,11 +18,6 @@ use core::sync::atomic::{AtomicU64, Ordering};
 /// miss.
 const MANY_AT_ONCE: usize = 128;
 
-/// Rounds over all victims before a thief gives up. In the last round the thief also takes what costs
-/// time to find. Go makes four rounds; here two more, and pauses between rounds, cost a server up to
-/// a tenth of its CPU time and made no benchmark faster.
-const STEAL_ROUNDS: u32 = 2;
-
 /// The cost of a theft, in ns: waking the thief, and the thief's cache misses afterwards. Thieves
 /// leave a P its few goroutines if the P gets to all of them in this time.
 pub const STEAL_TIME: i64 = 5_000;
@@ -57,7 +52,9 @@ pub fn of_low_priority(rt: &Runtime, p: PRef) -> Option<Task> {
 }
 
 /// Steals from the P's of the node, then node by node from global queues and P's. Gives up at once
-/// if half as many M's spin as P's are busy. seed: S3, S6, N4
+/// if half as many M's spin as P's are busy. Makes two rounds over all victims, the last one also for
+/// what takes time to find. Go makes four rounds; four with pauses between them made no benchmark
+/// faster and a server slower (docs/performance.md). seed: S3, S6, N4
 #[must_use]
 pub fn steal(rt: &Runtime, m: MRef, p: PRef) -> Option<Task> {
     if !m.spinning.get() {
@@ -69,11 +66,10 @@ pub fn steal(rt: &Runtime, m: MRef, p: PRef) -> Option<Task> {
         rt.idle.spin_begins();
     }
     let own = p.of_node();
-    for round in 0..STEAL_ROUNDS {
+    for last in [false, true] {
         if is_asked(p) {
             return None;
         }
-        let last = round == STEAL_ROUNDS - 1;
         if let Some(task) = steal_from_node(m, p, own.id, last) {
             note_steal(own, &p.stats.steals_near, own.id);
             if m.is_traced() {
