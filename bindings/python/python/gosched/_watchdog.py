@@ -20,6 +20,10 @@ from ._runtime import _frame_of
 _FRAMES = 10
 #: how long stop() waits for a report that is under way, in seconds
 _STOP = 1
+#: looks at a goroutine that seems to be in a call, at most
+_LOOKS = 5
+#: the pause between two looks, in seconds
+_PAUSE = 0.001
 
 
 class Incident:
@@ -56,7 +60,7 @@ class Incident:
         self.lineno = frame.f_lineno
         self.function = frame.f_code.co_name
         self.call = _call_of(frame)
-        self.remedy = _remedy_for(frame, self.call)
+        self.remedy = _remedy_for(self.call) if _is_call(frame) else _COMPUTES
 
     def __str__(self):
         who = self.name
@@ -93,13 +97,18 @@ def _call_of(frame):
 _CALLED = re.compile(r"(?:await\s+)?([A-Za-z_][\w.]*)\s*\(")
 
 
-def _remedy_for(frame, call):
-    # A call of a function in Python would have a frame of its own.
-    found = _CALLED.match(call)
+#: what to do about a goroutine that is in no call
+_COMPUTES = "it computes: let it call gosched.yield_() now and then, or give the work to another process"
+
+
+def _is_call(frame):
+    """Whether a frame is at a call. A call of a function in Python would have a frame of its own."""
     code = frame.f_code.co_code
-    name = dis.opname[code[frame.f_lasti]] if 0 <= frame.f_lasti < len(code) else ""
-    if "CALL" not in name:
-        return "it computes: let it call gosched.yield_() now and then, or give the work to another process"
+    return 0 <= frame.f_lasti < len(code) and "CALL" in dis.opname[code[frame.f_lasti]]
+
+
+def _remedy_for(call):
+    found = _CALLED.match(call)
     return "call it in another thread: gosched.blocking(%s, ...)" % (found.group(1) if found else "function")
 
 
@@ -133,6 +142,31 @@ class Advice:
 
 #: the watchdog of patch_all(blocking="auto")
 automatic = None
+
+
+def _busy(place):
+    """The goroutine that is on a thread, and its frame or None; None if none is."""
+    busy = _gosched._busy(place)
+    if busy is None:
+        return None
+    goroutine, stack = busy
+    return goroutine, _frame_of(stack) if isinstance(stack, list) else stack
+
+
+def _computes(place, code, lasti):
+    """Whether a goroutine that was found at a call makes many short calls: it is elsewhere soon after, or this thread
+    gets the GIL only when it asks for it, which it does after an interval. A call that waits has let the GIL go."""
+    least = _STOP
+    for _ in range(_LOOKS - 1):
+        begun = _originals.monotonic()
+        _originals.sleep(_PAUSE)
+        least = min(least, _originals.monotonic() - begun)
+        found = _busy(place)
+        if found is None or found[1] is None:
+            return False
+        if found[1].f_code is not code or found[1].f_lasti != lasti:
+            return True
+    return least > _PAUSE + sys.getswitchinterval() / 2
 
 
 class Watchdog:
@@ -194,11 +228,18 @@ class Watchdog:
             running.release()
 
     def _look(self, place):
-        busy = _gosched._busy(place)
-        if busy is None:
+        found = _busy(place)
+        if found is None:
             return None
-        goroutine, stack = busy
-        return Incident(goroutine, _frame_of(stack) if isinstance(stack, list) else stack)
+        goroutine, frame = found
+        if frame is None:
+            return Incident(goroutine, None)
+        # It may go on while the sources are read.
+        code, lasti = frame.f_code, frame.f_lasti
+        incident = Incident(goroutine, frame)
+        if incident.remedy != _COMPUTES and _computes(place, code, lasti):
+            incident.remedy = _COMPUTES
+        return incident
 
     def _tell(self, incident):
         _gosched._own_thread(False)
