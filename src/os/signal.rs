@@ -20,6 +20,7 @@ use super::{PAGE, mem};
 use crate::arch;
 use core::ffi::c_void;
 use core::mem::MaybeUninit;
+use core::ops::Range;
 use core::ptr;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
@@ -68,18 +69,28 @@ impl AltStack {
         unsafe { mem::protect_none(at, PAGE) };
         let stack = AltStack { at, size, before };
         let new =
-            libc::stack_t { ss_sp: (at + PAGE) as *mut c_void, ss_flags: 0, ss_size: stack.size };
+            libc::stack_t { ss_sp: stack.start() as *mut c_void, ss_flags: 0, ss_size: stack.size };
         // SAFETY: the memory is the thread's own until `drop`, which comes at once if this fails.
         let is_set = unsafe { libc::sigaltstack(&new, ptr::null_mut()) } == 0;
         is_set.then_some(stack)
     }
+
+    /// The first address of the memory in use, as for [`alt_stack_at`].
+    pub fn start(&self) -> usize {
+        self.at + PAGE
+    }
+}
+
+/// The bounds of the library's alternate signal stack that starts at an address.
+pub fn alt_stack_at(start: usize) -> Range<usize> {
+    start..start + alt_stack_size()
 }
 
 impl Drop for AltStack {
     /// Runs on the thread that has called [`AltStack::set_up`].
     fn drop(&mut self) {
         // The user's code may have set another alternate stack.
-        if alt_stack().ss_sp as usize == self.at + PAGE {
+        if alt_stack().ss_sp as usize == self.start() {
             let mut before = self.before;
             before.ss_flags &= !libc::SS_ONSTACK;
             // SAFETY: the stack that the thread had before; no handler runs on this one, because

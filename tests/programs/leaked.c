@@ -286,6 +286,48 @@ TEST(each_planted_leak_is_found_and_named)
     check_child_succeeds("planted");
 }
 
+/* ---- What the kernel has written for a handler that is over refers to nothing ---- */
+
+static int is_preempted;
+
+NOINLINE static void leak_after_preemption(void *arg)
+{
+    gs_chan *c = chan_of_ints(0);
+    while (!GET(is_preempted))
+        __asm__ volatile("" : : "r"(c));
+    ADD(begun, 1);
+    (void)gs_chan_recv(c, NULL, GS_FOREVER);
+    ADD(gone, 1);
+    (void)arg;
+}
+
+static void find_preempted(void *arg)
+{
+    CHECK_GE(gs_gomaxprocs(1), 1);
+    CHECK_EQ(gs_spawn(leak_after_preemption, NULL), 0);
+    CHECK_EQ(gs_sleep(1 * MS), 0);
+    SET(is_preempted, 1);
+    until_waiting(1, 1);
+    if (finds_all()) {
+        CHECK_EQ(leaks(), 1);
+        CHECK_HAS(report, "\nleak_after_preemption()\n");
+    }
+    (void)arg;
+}
+
+CHILD(preempted)
+{
+    CHECK_EQ(gs_init(NULL), 0);
+    use_up_freed_memory();
+    CHECK_EQ(gs_run(find_preempted, NULL), 0);
+    _exit(0);
+}
+
+TEST(registers_of_an_ended_preemption_hide_no_leak)
+{
+    check_child_succeeds("preempted");
+}
+
 /* ---- Many that are alike ---- */
 
 enum { MANY = 10000 };
@@ -576,6 +618,64 @@ CHILD(kept)
 TEST(goroutines_that_something_may_wake_are_not_reported)
 {
     check_child_succeeds("kept");
+}
+
+static unsigned long hidden;
+static int handler_runs, handler_may_end;
+
+/* On the alternate signal stack that the library has given the thread. */
+static void keep_on_signal_stack(int signal)
+{
+    gs_chan *volatile kept = (gs_chan *)(hidden ^ HIDE);
+    (void)signal;
+    SET(handler_runs, 1);
+    while (!GET(handler_may_end))
+        usleep(1000);
+    __asm__ volatile("" : : "m"(kept));
+}
+
+/* The library's own threads block signals. */
+static void *get_signal(void *arg)
+{
+    sigset_t one, before;
+    CHECK_EQ(sigemptyset(&one), 0);
+    CHECK_EQ(sigaddset(&one, SIGUSR1), 0);
+    CHECK_EQ(pthread_sigmask(SIG_UNBLOCK, &one, &before), 0);
+    CHECK_EQ(raise(SIGUSR1), 0);
+    CHECK_EQ(pthread_sigmask(SIG_SETMASK, &before, NULL), 0);
+    return arg;
+}
+
+static void get_signal_in_blocking(void *arg)
+{
+    CHECK(!gs_blocking(get_signal, arg));
+}
+
+static void find_none_beside_handler(void *arg)
+{
+    struct sigaction action = {.sa_handler = keep_on_signal_stack, .sa_flags = SA_ONSTACK};
+    gs_g *g;
+    CHECK_EQ(sigaction(SIGUSR1, &action, NULL), 0);
+    hidden = hidden_channel("hidden");
+    until_waiting(1, 1);
+    clear_stack();
+    g = go_ref(get_signal_in_blocking, NULL);
+    WAIT_UNTIL(GET(handler_runs));
+    CHECK_EQ(leaks(), 0);
+    SET(handler_may_end, 1);
+    join(g);
+    (void)arg;
+}
+
+CHILD(kept_by_handler)
+{
+    CHECK_EQ(gs_run(find_none_beside_handler, NULL), 0);
+    _exit(0);
+}
+
+TEST(what_a_handler_has_on_the_signal_stack_is_live)
+{
+    check_child_succeeds("kept_by_handler");
 }
 
 static void forget_global(void *arg)

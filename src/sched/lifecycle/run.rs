@@ -78,6 +78,7 @@ pub fn borrow(
     };
     m.root.set(root.as_ptr());
     let alt = AltStack::set_up();
+    m.alt_stack.set(alt.as_ref().map_or(0, AltStack::start));
     let exact = ExactTimeouts::ask_for();
     m.bind_to_thread();
     // The affinity of an attached thread is its owner's, because only the owner's code runs there.
@@ -107,6 +108,7 @@ pub fn borrow(
     if let Some(mask) = mask {
         mask.restore();
     }
+    m.alt_stack.set(0);
     drop((alt, exact));
     rt.runner_leaves(m);
     0

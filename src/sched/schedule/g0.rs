@@ -449,6 +449,7 @@ pub extern "C" fn thread_main(arg: *mut c_void) -> *mut c_void {
     m.thread.set(Some(Thread::current()));
     thread::set_up_current(c"gosched");
     let alt = AltStack::set_up();
+    m.alt_stack.set(alt.as_ref().map_or(0, AltStack::start));
     m.bind_to_thread();
     // SAFETY: the M is bound to this thread.
     unsafe { m::set_current(Some(m)) };
@@ -463,6 +464,7 @@ pub extern "C" fn thread_main(arg: *mut c_void) -> *mut c_void {
     run(m);
     // SAFETY: the thread has left its last goroutine.
     unsafe { m::set_current(None) };
+    m.alt_stack.set(0);
     drop(alt);
     rt().thread_leaves(m);
     ptr::null_mut()

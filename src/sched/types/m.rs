@@ -167,6 +167,9 @@ pub struct M {
     /// stack is the library's. 0: the thread is not borrowed now. For halts (`os::halt`), from which
     /// the thread is exempt meanwhile.
     pub first_frame: RelaxedCell<usize>,
+    /// Where the alternate signal stack starts that the library has given the thread
+    /// (`signal::alt_stack_at`). 0: none.
+    pub alt_stack: RelaxedCell<usize>,
     /// The thread, for the join.
     pub thread: Cell<Option<Thread>>,
     /// The number of switches, from g0 and direct, for statistics.
@@ -255,6 +258,7 @@ impl M {
             leaves: AtomicBool::new(false),
             attachment: RelaxedCell::new(ptr::null()),
             first_frame: RelaxedCell::new(0),
+            alt_stack: RelaxedCell::new(0),
             thread: Cell::new(None),
             switches: AtomicU64::new(0),
             trace: AtomicPtr::new(ptr::null_mut()),

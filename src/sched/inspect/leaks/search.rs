@@ -6,7 +6,7 @@ use crate::arch;
 use crate::os::halt::Halted;
 use crate::os::mapped::Mapped;
 use crate::os::maps::{self, Kind, Mapping, Pages};
-use crate::os::thread;
+use crate::os::{signal, thread};
 use crate::sched::ext::hooks;
 use crate::sched::run::park::FOREVER;
 use crate::sched::take::registers;
@@ -157,7 +157,7 @@ impl<'a> Search<'a> {
             return Err(Failure::Error(-libc::ENOMEM));
         }
         if self.marks.gos.iter().any(|go| !go.is_live) {
-            self.add_cuts(caller).ok_or(Failure::Locked)?;
+            self.add_cuts(caller, halted).ok_or(Failure::Locked)?;
             if !self.has_room {
                 return Err(Failure::Error(-libc::ENOMEM));
             }
@@ -294,9 +294,7 @@ impl<'a> Search<'a> {
     /// Adds the registers of all threads.
     fn add_words(&mut self, caller: &Caller, halted: &Halted) {
         caller.registers.into_iter().for_each(|word| self.add_word(word));
-        let contexts = self.ms.iter().filter_map(|&m| registers::shown(m));
-        contexts.for_each(|context| self.add_context(context));
-        halted.contexts().for_each(|context| self.add_context(context));
+        contexts(self.ms, halted).for_each(|context| self.add_context(context));
     }
 
     fn add_context(&mut self, context: *const c_void) {
@@ -309,7 +307,7 @@ impl<'a> Search<'a> {
     /// Cuts the memory of the scheduler and of the search. The library's heap stays, because it has
     /// the elements that are in channels, the arguments of timers and the values of keys. `None`: a
     /// lock is taken.
-    fn add_cuts(&mut self, caller: &Caller) -> Option<()> {
+    fn add_cuts(&mut self, caller: &Caller, halted: &Halted) -> Option<()> {
         let rt = self.rt;
         for node in &rt.nodes {
             node.gs.try_each_memory(|at, len| self.cut(at..at + len))?;
@@ -326,6 +324,7 @@ impl<'a> Search<'a> {
         if !hooks::are_set() {
             self.cut_stacks_of_threads();
         }
+        self.cut_alt_stacks(caller, halted);
         self.cut(caller.sp - OWN_FRAMES..caller.sp);
         self.has_room &= self.cuts.reserve(16);
         let own = [
@@ -377,6 +376,27 @@ impl<'a> Search<'a> {
             match unsafe { m.attachment.seen().as_ref() } {
                 Some(attached) => self.cut(attached.stack..attached.stack + G0_STACK),
                 None => self.cut_below(frame),
+            }
+        }
+    }
+
+    /// Cuts the alternate signal stacks that hold only what the kernel has written there for the
+    /// library's handler: registers, which are looked at by themselves, or are of a handler that is
+    /// over. A stack on which a handler of the user's runs stays.
+    fn cut_alt_stacks(&mut self, caller: &Caller, halted: &Halted) {
+        for m in self.ms {
+            let start = m.alt_stack.seen();
+            if start == 0 {
+                continue;
+            }
+            let stack = signal::alt_stack_at(start);
+            let mut in_use = stack.contains(&caller.sp);
+            for context in contexts(self.ms, halted).filter(|c| stack.contains(&c.addr())) {
+                // SAFETY: the handler that was given the context is still waiting.
+                in_use |= stack.contains(&unsafe { arch::interrupted(context) }.sp);
+            }
+            if !in_use {
+                self.cut(stack);
             }
         }
     }
@@ -444,6 +464,12 @@ fn each_outside(cuts: &[(usize, usize)], range: Range<usize>, f: &mut dyn FnMut(
     if at < range.end {
         f(at..range.end);
     }
+}
+
+/// The contexts (`ucontext_t`) of all threads that wait in the library's handler.
+fn contexts(ms: &[MRef], halted: &Halted) -> impl Iterator<Item = *const c_void> {
+    let shown = ms.iter().filter_map(|&m| registers::shown(m));
+    shown.map(<*mut c_void>::cast_const).chain(halted.contexts())
 }
 
 /// The M on which the goroutine is.
