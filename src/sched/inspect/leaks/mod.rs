@@ -13,8 +13,8 @@
 //!            are not blocked for ever     -+                                         |
 //!               ^                                                                    |
 //!               +---------- their stacks  <------------------------------------------+
-//!   not:     stacks of goroutines that are not live yet; below the stack pointers; the
-//!            scheduler's own memory
+//!   not:     stacks of goroutines that are not live yet; below the stack pointers; the threads'
+//!            signal stacks; the scheduler's own memory
 //! ```
 //!
 //! A leak that is reported must be one. A leak that isn't found is a limit: a stale pointer, in a
