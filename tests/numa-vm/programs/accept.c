@@ -71,7 +71,7 @@ static void take_answer(int client)
 {
     char byte;
     CHECK_EQ(read(client, &byte, 1), 1);
-    CHECK(byte >= 0 && byte < 4);
+    CHECK_LE((unsigned char)byte, 3);
     ran_on[(int)byte]++;
 }
 
