@@ -282,17 +282,21 @@ def test_closing_what_others_wait_for():
 @pytest.mark.skipif(not getattr(sys, "_is_gil_enabled", lambda: True)(), reason="a read may be under way there, as in threads")
 def test_a_number_that_is_another_file_s_when_its_reader_goes_on():
     run("""
-        import errno, os, time
+        import errno, linecache, os, time
         write = patch.get_original("os", "write")
         def read(fd):
             try:
                 return os.read(fd, 3)
             except OSError as e:
                 return e.errno
+        def waits(goroutine):
+            frame = goroutine.frame
+            return frame and "wait_read" in linecache.getline(frame.f_code.co_filename, frame.f_lineno)
         for n in range(80):
             r, w = os.pipe()
             reader = gosched.go(read, r)
-            gosched.sleep(0.001)
+            while not waits(reader):
+                gosched.sleep(0.001)
             write(w, b"old")
             # Most often the reader is woken meanwhile, and goes on when this goroutine waits.
             until = time.monotonic() + n % 10 / 1000
