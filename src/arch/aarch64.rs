@@ -51,7 +51,9 @@
 //!
 //! ```text
 //!   top   +-------------------------+
-//!         | frames of the user's    |  the first frame's record: x29 = 0, x30 in run
+//!         | end record: x29, x30 = 0|
+//!         +-------------------------+
+//!         | frames of the user's    |  the first frame's record: x29 = end record, x30 in run
 //!         ~ code                    ~
 //!         |                         |
 //!         +-------------------------+
@@ -103,7 +105,7 @@
 //! ```text
 //!   switch --> start:  bl begin(words)            returns f in x0, arg in x1
 //!                      b  run
-//!   restart -> run:    bl f(arg)                  sp = top; f is the goroutine's function
+//!   restart -> run:    bl f(arg)                  sp = end record; f is the goroutine's function
 //!                      bl end()
 //!                        |  end switches away for ever:  the stack is free
 //!                        `- end returns f, arg:          the next goroutine, on this stack
@@ -127,8 +129,9 @@
 //!   on the g0 of an attached thread.
 //! - `run` calls the goroutine's function itself, without a Rust frame in between. So the search
 //!   for a C++ exception's handler reaches the end of the stack, and `std::terminate` is called.
-//! - Unwinders that follow frame pointers (perf) stop at the goroutine's function: its frame record
-//!   has x29 = 0.
+//! - Unwinders that follow frame pointers (perf) end with the end record, whose x29 is 0. framehop
+//!   ends at each record with x29 = 0, also where it has CFI. So `run` has another x29: code that
+//!   keeps no frame pointers passes it on to the library, which saves it in a record.
 //! - A context at rest resumes right behind a jump, where unwinders look up the instruction before,
 //!   as for a return address. That is right: the CFI is the same all over the code of [`switch`].
 //!   Only a new goroutine's context, at [`start`], has no instruction before it: debuggers compare
@@ -335,8 +338,10 @@ unsafe extern "C" fn start() {
         // The outermost frame: unwinders find no caller, and don't ask for the caller's x29.
         ".cfi_undefined x30",
         ".cfi_undefined x29",
-        // The end of the chain of frame pointers.
-        "mov x29, xzr",
+        // The end record.
+        "stp xzr, xzr, [sp, #-16]!",
+        ".cfi_def_cfa_offset 16",
+        "mov x29, sp",
         // begin(words).
         "adrp x9, {body}",
         "ldr x9, [x9, :lo12:{body}]",
@@ -350,7 +355,7 @@ unsafe extern "C" fn start() {
 }
 
 /// Runs goroutines, one after the other, on this stack: x0 = function, x1 = argument of the
-/// first; sp = `top`; x29 = 0.
+/// first; sp and x29 = the end record.
 #[unsafe(naked)]
 unsafe extern "C" fn run() {
     naked_asm!(
@@ -358,6 +363,7 @@ unsafe extern "C" fn run() {
         // The outermost frame, as in `start`.
         ".cfi_undefined x30",
         ".cfi_undefined x29",
+        ".cfi_def_cfa_offset 16",
         "2:",
         // f(arg).
         "mov x9, x0",
@@ -368,7 +374,7 @@ unsafe extern "C" fn run() {
         "add x9, x9, :lo12:{body}",
         "ldr x9, [x9, #8]",
         "blr x9",
-        // x0 and x1 are the next goroutine's function and argument; x29 is still 0.
+        // x0 and x1 are the next goroutine's function and argument; x29 is as before.
         "b 2b",
         ".cfi_endproc",
         body = sym BODY,
@@ -392,9 +398,10 @@ pub unsafe extern "C" fn restart(
         ".cfi_undefined x30",
         // The state that `run` expects.
         "mov sp, x0",
+        "stp xzr, xzr, [sp, #-16]!",
+        "mov x29, sp",
         "mov x0, x1",
         "mov x1, x2",
-        "mov x29, xzr",
         "b {run}",
         ".cfi_endproc",
         run = sym run,
@@ -422,7 +429,9 @@ unsafe extern "C" fn call_first() {
         // The outermost frame, as in `start`.
         ".cfi_undefined x30",
         ".cfi_undefined x29",
-        "mov x29, xzr",
+        "stp xzr, xzr, [sp, #-16]!",
+        ".cfi_def_cfa_offset 16",
+        "mov x29, sp",
         // f(arg).
         "blr x1",
         // `f` never returns.
