@@ -177,7 +177,11 @@ static void set_mask_while_locked(void *arg)
 {
     (void)arg;
     CHECK_EQ(gs_lock_os_thread(), 0);
-    CHECK_EQ(thread_id(), getpid());
+    while (thread_id() != getpid()) {
+        CHECK_EQ(gs_unlock_os_thread(), 0);
+        gs_yield();
+        CHECK_EQ(gs_lock_os_thread(), 0);
+    }
     CHECK(set_mask(0, 0x0f));
     gs_yield();
     CHECK_EQ(mask_of(0), 0x0f);
