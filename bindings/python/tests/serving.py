@@ -151,7 +151,7 @@ class Server:
                 again = time.monotonic() + 10
             try:
                 return self.get("/") == (200, text)
-            except OSError:  # while no server runs
+            except (OSError, http.client.HTTPException):  # while no server runs, or from one that ends meanwhile
                 return False
 
         self.until(answers)
