@@ -347,6 +347,10 @@ fn chaos(setting: Setting) {
     cmd.arg("4").env("GOSCHED_PROCS", setting.procs).env("GOSCHED_TOPOLOGY", setting.topology);
     cmd.env("GOSCHED_DEBUG", setting.debug.unwrap_or(""));
     cmd.env_remove("GOMAXPROCS").env("CHAOS_WITHOUT", CHAOS_WITHOUT);
+    if is_emulated() {
+        say(&format!("skip forks in chaos: {FORKS}"));
+        cmd.env("CHAOS_WITHOUT", "fork");
+    }
     let log = dir.join(format!("{}.log", setting.name()));
     // Its own watchdog says more, but doesn't watch the begin and the end of a runtime.
     let status = run_with_limit(&mut cmd, &log, limit(CHAOS_LIMIT));
