@@ -156,7 +156,7 @@ def _busy(place):
 def _computes(place, code, lasti):
     """Whether a goroutine that was found at a call makes many short calls: it is elsewhere soon after, or this thread
     gets the GIL only when it asks for it, which it does after an interval. A call that waits has let the GIL go."""
-    least = _STOP
+    least = float("inf")
     for _ in range(_LOOKS - 1):
         begun = _originals.monotonic()
         _originals.sleep(_PAUSE)
