@@ -338,10 +338,8 @@ unsafe extern "C" fn start() {
         // The outermost frame: unwinders find no caller, and don't ask for the caller's x29.
         ".cfi_undefined x30",
         ".cfi_undefined x29",
-        // The end record.
-        "stp xzr, xzr, [sp, #-16]!",
-        ".cfi_def_cfa_offset 16",
-        "mov x29, sp",
+        // The end of the chain of frame pointers.
+        "mov x29, xzr",
         // begin(words).
         "adrp x9, {body}",
         "ldr x9, [x9, :lo12:{body}]",
@@ -355,7 +353,7 @@ unsafe extern "C" fn start() {
 }
 
 /// Runs goroutines, one after the other, on this stack: x0 = function, x1 = argument of the
-/// first; sp and x29 = the end record.
+/// first; sp = `top`.
 #[unsafe(naked)]
 unsafe extern "C" fn run() {
     naked_asm!(
@@ -363,7 +361,10 @@ unsafe extern "C" fn run() {
         // The outermost frame, as in `start`.
         ".cfi_undefined x30",
         ".cfi_undefined x29",
+        // The end record.
+        "stp xzr, xzr, [sp, #-16]!",
         ".cfi_def_cfa_offset 16",
+        "mov x29, sp",
         "2:",
         // f(arg).
         "mov x9, x0",
@@ -398,8 +399,6 @@ pub unsafe extern "C" fn restart(
         ".cfi_undefined x30",
         // The state that `run` expects.
         "mov sp, x0",
-        "stp xzr, xzr, [sp, #-16]!",
-        "mov x29, sp",
         "mov x0, x1",
         "mov x1, x2",
         "b {run}",
@@ -429,9 +428,7 @@ unsafe extern "C" fn call_first() {
         // The outermost frame, as in `start`.
         ".cfi_undefined x30",
         ".cfi_undefined x29",
-        "stp xzr, xzr, [sp, #-16]!",
-        ".cfi_def_cfa_offset 16",
-        "mov x29, sp",
+        "mov x29, xzr",
         // f(arg).
         "blr x1",
         // `f` never returns.
