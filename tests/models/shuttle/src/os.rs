@@ -610,6 +610,10 @@ pub mod signal {
         pub fn set_up() -> Option<AltStack> {
             None
         }
+
+        pub fn start(&self) -> usize {
+            0
+        }
     }
 
     pub fn on_fault(_hook: fn(usize, *const core::ffi::c_void)) {}
